@@ -1,0 +1,47 @@
+//! The walk of a call, the same for every operation and device:
+//! problem (checked) -> plan (pure, printable) -> prepared (compiled, owns its control block) -> enqueue -> outcome.
+
+mod memory;
+mod program;
+mod rung;
+
+pub use memory::{HostSlice, HostSliceMut};
+pub use program::{Arg, ControlBlock, KernelFile, KernelSpec, Launch, Program, SCRATCH_ALIGNMENT, Step};
+pub use rung::{Body, Claims, Expect, Explain, Forms, Plan, Rung, Tuning};
+
+use crate::device::caps::CudaCaps;
+use crate::error::Result;
+use std::fmt;
+
+/// An operation: its problem type, its operands, and its ladder of rungs.
+pub trait Op: Sized + Send + Sync + 'static {
+    /// Name in the command line and in records, for instance `reduce`.
+    const NAME: &'static str;
+    /// What is asked: checked when built, independent of any device.
+    type Problem: Clone + fmt::Debug + fmt::Display + Send + Sync;
+    /// What a CUDA rung supplies to the op's one lowering: numbers, not code.
+    type Schedule: Copy + fmt::Debug + Send + Sync;
+    /// What a CPU rung supplies: a function over the op's problem and named host operands.
+    type HostBody: Copy + Send + Sync;
+
+    /// THE list of rungs, in the order they are climbed: CPU rungs, then CUDA rungs.
+    fn ladder() -> &'static [Rung<Self>];
+
+    /// Whether the rung is for this problem; the error says which claim is missing.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotClaimed`].
+    fn claim(rung: &Rung<Self>, problem: &Self::Problem) -> Result<()>;
+
+    /// Turns a CUDA rung's numbers into launches for a problem on a device. Pure: needs no device.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidArgument`] for a block size the rung cannot use.
+    fn lower(
+        rung: &'static Rung<Self>,
+        schedule: &Self::Schedule,
+        problem: &Self::Problem,
+        caps: &CudaCaps,
+        tuning: Tuning,
+    ) -> Result<Program>;
+}

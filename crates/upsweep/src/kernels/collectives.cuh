@@ -1,0 +1,155 @@
+// What reduction kernels share: where elements come from, block-wide trees, where results go.
+#pragma once
+
+namespace upsweep {
+
+// ------------------------------------------------------------------ sources: the first pass lifts elements, later ones read states
+
+struct Elements {
+  template <class Op> struct Of {
+    using Item = typename Op::Input;
+    static UPSWEEP_DEVICE typename Op::State lift(Item x, u64 index) { return Op::lift(x, index); }
+    template <u32 N> static UPSWEEP_DEVICE typename Op::State fold(typename Op::State state, const Item (&items)[N], u64 index) {
+      return Op::template fold<N>(state, items, index);
+    }
+  };
+};
+struct Partials {
+  template <class Op> struct Of {
+    using Item = typename Op::State;
+    static UPSWEEP_DEVICE typename Op::State lift(Item state, u64) { return state; }
+  };
+};
+template <class Op, class Source> using ItemOf = typename Source::template Of<Op>::Item;
+
+// Item `index`, or the identity beyond the end.
+template <class Op, class Source> UPSWEEP_DEVICE typename Op::State read(const void* input, u64 index, u64 n) {
+  if (index >= n) return Op::identity();
+  return Source::template Of<Op>::lift(static_cast<const ItemOf<Op, Source>*>(input)[index], index);
+}
+
+// ------------------------------------------------------------------ sinks
+
+// A block's result: a partial state for the next pass, or, from the only block of the last pass, the output.
+template <class Op> UPSWEEP_DEVICE void emit(typename Op::State state, void* partials, void* output, u64 count) {
+  if (gridDim.x == 1) *static_cast<typename Op::Output*>(output) = Op::finish(state, count);
+  else static_cast<typename Op::State*>(partials)[blockIdx.x] = state;
+}
+
+// ------------------------------------------------------------------ trees
+
+template <class Op> UPSWEEP_DEVICE typename Op::State warp_reduce(typename Op::State state) {
+#pragma unroll
+  for (u32 delta = WARP / 2; delta > 0; delta /= 2) state = Op::combine(state, shuffle_down(state, delta));
+  return state;
+}
+
+// The block's state, valid in thread 0. Every thread takes part; `shared` holds one state a warp and may be reused
+// after the next barrier.
+template <class Op, u32 BLOCK> UPSWEEP_DEVICE typename Op::State block_reduce(typename Op::State state, typename Op::State* shared) {
+  static_assert(BLOCK % WARP == 0 && BLOCK <= 1024, "whole warps, at most 32 of them");
+  state = warp_reduce<Op>(state);
+  if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = state;
+  __syncthreads();
+  if (threadIdx.x < WARP) {
+    state = threadIdx.x < BLOCK / WARP ? shared[threadIdx.x] : Op::identity();
+    state = warp_reduce<Op>(state);
+  }
+  return state;
+}
+
+// Shared memory for states: the types have no constructors to run, and alignment for the widest.
+template <class State, u32 N> struct SharedStates {
+  alignas(16) char bytes[sizeof(State) * N];
+  UPSWEEP_DEVICE State* get() { return reinterpret_cast<State*>(bytes); }
+};
+
+// ------------------------------------------------------------------ streaming over packs
+
+// Thread state over tile after tile of BLOCK * PACKS packs, the tiles dealt to the blocks in turn. A lane's elements
+// follow from their indices alone: an unaligned input is read with narrower loads in the same order.
+template <class Op, u32 BLOCK, u32 PACKS> UPSWEEP_DEVICE typename Op::State stream_packs(const void* input, u64 n) {
+  using T = typename Op::Input;
+  constexpr u32 N = pack_size<T>();
+  constexpr u64 TILE = u64(BLOCK) * PACKS * N;
+  const T* elements = static_cast<const T*>(input);
+  const bool aligned = is_aligned16(input);
+  typename Op::State state = Op::identity();
+  for (u64 tile = u64(blockIdx.x) * TILE; tile < n; tile += u64(gridDim.x) * TILE) {
+    const u64 first = tile + u64(threadIdx.x) * N;
+    if (tile + TILE <= n) {
+      Pack<T, N> packs[PACKS];
+      // All loads are issued before the first use.
+      if (aligned) {
+#pragma unroll
+        for (u32 k = 0; k < PACKS; ++k) packs[k] = load_pack(elements + first + u64(k) * BLOCK * N);
+      } else {
+#pragma unroll
+        for (u32 k = 0; k < PACKS; ++k) packs[k] = gather_pack(elements + first + u64(k) * BLOCK * N);
+      }
+#pragma unroll
+      for (u32 k = 0; k < PACKS; ++k) state = Op::template fold<N>(state, packs[k].items, first + u64(k) * BLOCK * N);
+    } else {
+      for (u32 k = 0; k < PACKS; ++k) {
+        const u64 at = first + u64(k) * BLOCK * N;
+        if (at + N <= n) {
+          Pack<T, N> pack = aligned ? load_pack(elements + at) : gather_pack(elements + at);
+          state = Op::template fold<N>(state, pack.items, at);
+        } else {
+          for (u64 i = at; i < n && i < at + N; ++i) state = Op::combine(state, Op::lift(elements[i], i));
+        }
+      }
+    }
+  }
+  return state;
+}
+
+// ------------------------------------------------------------------ one launch: partial states published as self-validating words
+
+// Each block but the last writes its state as 64-bit words (tag << 32 | 32 bits of state); the last block waits for
+// them and finishes. Flag and value share one aligned word, so relaxed accesses are enough: no other memory is reached
+// through a flag. The tag is the call's epoch, so words need no clearing between calls. The order of additions is fixed
+// by block index, never by arrival.
+template <class Op, u32 BLOCK>
+UPSWEEP_DEVICE void publish_and_finish(typename Op::State state, u32 epoch, typename Op::State* shared, Control* control, void* output, u64 count) {
+  using State = typename Op::State;
+  constexpr u32 COUNT = Words<State>::COUNT;
+  const u32 tag = epoch + 1 == 0 ? 1 : epoch + 1;
+  u64* words = control_words(control);
+  const u32 last = gridDim.x - 1;
+  if (blockIdx.x != last) {
+    if (threadIdx.x == 0) {
+      Words<State> mine = to_words(state);
+#pragma unroll
+      for (u32 i = 0; i < COUNT; ++i) store_relaxed(words + u64(blockIdx.x) * COUNT + i, (u64(tag) << 32) | mine.word[i]);
+    }
+    return;
+  }
+  State others = Op::identity();
+  for (u32 block = threadIdx.x; block < last; block += BLOCK) {
+    Words<State> theirs;
+    bool ready = false;
+    for (u32 spins = 0; !ready; ++spins) {
+      ready = true;
+#pragma unroll
+      for (u32 i = 0; i < COUNT; ++i) {
+        u64 word = load_relaxed(words + u64(block) * COUNT + i);
+        theirs.word[i] = u32(word);
+        ready = ready && u32(word >> 32) == tag;
+      }
+      if (!ready && spins == SPIN_LIMIT) {
+        report_error(control, ERROR_SPIN_RAN_OUT);
+        break;
+      }
+    }
+    others = Op::combine(others, from_words<State>(theirs));
+  }
+  __syncthreads();  // `shared` was last read by the tree that made `state`
+  others = block_reduce<Op, BLOCK>(others, shared);
+  if (threadIdx.x == 0) {
+    *static_cast<typename Op::Output*>(output) = Op::finish(Op::combine(others, state), count);
+    control->epoch = tag;
+  }
+}
+
+}  // namespace upsweep

@@ -1,0 +1,273 @@
+// The kernel layer: everything a kernel uses beyond plain CUDA C++, named once. Kernel files contain no inline
+// assembly and include nothing; the assembly is here, each piece beside the plain form that a host compiler can use.
+#pragma once
+
+namespace upsweep {
+
+using i8 = signed char;
+using u8 = unsigned char;
+using u16 = unsigned short;
+using i32 = int;
+using u32 = unsigned int;
+using i64 = long long;
+using u64 = unsigned long long;
+
+#define UPSWEEP_KERNEL __global__ void
+#define UPSWEEP_DEVICE __device__ __forceinline__
+
+constexpr u32 WARP = 32;
+constexpr u32 FULL_WARP = 0xffffffffu;
+
+// ------------------------------------------------------------------ 16-bit floats, without the toolkit's headers
+
+struct f16 {
+  u16 bits;
+};
+struct bf16 {
+  u16 bits;
+};
+
+UPSWEEP_DEVICE float widen(f16 x) {
+  float result;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(x.bits));
+  return result;
+}
+UPSWEEP_DEVICE float widen(bf16 x) { return __uint_as_float(u32(x.bits) << 16); }
+UPSWEEP_DEVICE float widen(float x) { return x; }
+UPSWEEP_DEVICE double widen(double x) { return x; }
+UPSWEEP_DEVICE i32 widen(i8 x) { return x; }
+UPSWEEP_DEVICE u32 widen(u8 x) { return x; }
+UPSWEEP_DEVICE u32 widen(bool x) { return x ? 1u : 0u; }
+UPSWEEP_DEVICE i32 widen(i32 x) { return x; }
+UPSWEEP_DEVICE u32 widen(u32 x) { return x; }
+UPSWEEP_DEVICE i64 widen(i64 x) { return x; }
+UPSWEEP_DEVICE u64 widen(u64 x) { return x; }
+
+// Rounds once, to nearest even; integers keep their low bits.
+template <class T> struct Narrow {
+  template <class S> static UPSWEEP_DEVICE T from(S x) { return T(x); }
+};
+template <> struct Narrow<bool> {
+  template <class S> static UPSWEEP_DEVICE bool from(S x) { return x != 0; }
+};
+template <> struct Narrow<f16> {
+  static UPSWEEP_DEVICE f16 from(float x) {
+    f16 result;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
+    return result;
+  }
+  static UPSWEEP_DEVICE f16 from(double x) {
+    f16 result;
+    asm("cvt.rn.f16.f64 %0, %1;" : "=h"(result.bits) : "d"(x));
+    return result;
+  }
+};
+template <> struct Narrow<bf16> {
+  static UPSWEEP_DEVICE bf16 from(float x) {
+    bf16 result;
+    u32 bits = __float_as_uint(x);
+    // A NaN must not round to infinity: quiet it and keep its top bits.
+    if (x != x) result.bits = u16((bits >> 16) | 0x40u);
+    else result.bits = u16((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+    return result;
+  }
+  static UPSWEEP_DEVICE bf16 from(double x) {
+    // Round to odd in f32 first, so that the second rounding is the only one that shows.
+    float nearest = float(x);
+    u32 bits = __float_as_uint(nearest);
+    double back = double(nearest);
+    bool toward_zero_needed = (x < 0 ? back < x : back > x);
+    if (toward_zero_needed && x == x) bits -= 1;
+    if (back != x && x == x) bits |= 1;
+    return from(__uint_as_float(bits));
+  }
+};
+
+// ------------------------------------------------------------------ types that follow from an element type
+
+// Wide<T>: what an element becomes in a register, at least 4 bytes. Acc<T>: what sums and products are carried in.
+template <class T> struct Traits;
+#define UPSWEEP_TRAITS(T, WIDE, ACC, TOTAL, REAL, LOWEST, HIGHEST) \
+  template <> struct Traits<T> {                                   \
+    using Wide = WIDE;                                             \
+    using Acc = ACC;                                               \
+    using Total = TOTAL;                                           \
+    using Real = REAL;                                             \
+    static UPSWEEP_DEVICE WIDE lowest() { return LOWEST; }         \
+    static UPSWEEP_DEVICE WIDE highest() { return HIGHEST; }       \
+  };
+#define UPSWEEP_INF32 __int_as_float(0x7f800000)
+#define UPSWEEP_INF64 __longlong_as_double(0x7ff0000000000000ll)
+UPSWEEP_TRAITS(float, float, float, float, float, -UPSWEEP_INF32, UPSWEEP_INF32)
+UPSWEEP_TRAITS(double, double, double, double, double, -UPSWEEP_INF64, UPSWEEP_INF64)
+UPSWEEP_TRAITS(f16, float, float, f16, float, -UPSWEEP_INF32, UPSWEEP_INF32)
+UPSWEEP_TRAITS(bf16, float, float, bf16, float, -UPSWEEP_INF32, UPSWEEP_INF32)
+UPSWEEP_TRAITS(i32, i32, i64, i64, double, i32(0x80000000u), 0x7fffffff)
+UPSWEEP_TRAITS(i64, i64, i64, i64, double, i64(0x8000000000000000ull), 0x7fffffffffffffffll)
+UPSWEEP_TRAITS(u32, u32, u64, u64, double, 0u, 0xffffffffu)
+UPSWEEP_TRAITS(u64, u64, u64, u64, double, 0ull, 0xffffffffffffffffull)
+UPSWEEP_TRAITS(u8, u32, u64, u64, double, 0u, 255u)
+UPSWEEP_TRAITS(i8, i32, i64, i64, double, -128, 127)
+UPSWEEP_TRAITS(bool, u32, u64, u64, double, 0u, 1u)
+#undef UPSWEEP_TRAITS
+
+template <class V> UPSWEEP_DEVICE bool is_nan(V x) { return x != x; }
+
+// ------------------------------------------------------------------ packs: aligned groups of elements
+
+template <class T, u32 N> struct alignas(sizeof(T) * N) Pack {
+  T items[N];
+};
+// Elements of one 16-byte access.
+template <class T> constexpr u32 pack_size() { return 16 / sizeof(T); }
+
+struct Bits128 {
+  u32 x, y, z, w;
+};
+
+UPSWEEP_DEVICE bool is_aligned16(const void* pointer) { return (reinterpret_cast<u64>(pointer) & 15) == 0; }
+
+// Reads 16 bytes that nothing writes during the kernel.
+template <class T> UPSWEEP_DEVICE Pack<T, pack_size<T>()> load_pack(const T* pointer) {
+  union {
+    Bits128 bits;
+    Pack<T, pack_size<T>()> pack;
+  } u;
+  asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(u.bits.x), "=r"(u.bits.y), "=r"(u.bits.z), "=r"(u.bits.w) : "l"(pointer));
+  return u.pack;
+}
+// The same elements from an address that is only element-aligned: narrower loads, same lanes.
+template <class T> UPSWEEP_DEVICE Pack<T, pack_size<T>()> gather_pack(const T* pointer) {
+  Pack<T, pack_size<T>()> pack;
+#pragma unroll
+  for (u32 i = 0; i < pack_size<T>(); ++i) pack.items[i] = pointer[i];
+  return pack;
+}
+
+// ------------------------------------------------------------------ ordered accesses to global memory
+
+UPSWEEP_DEVICE void store_relaxed(u64* pointer, u64 value) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(pointer), "l"(value) : "memory");
+}
+UPSWEEP_DEVICE u64 load_relaxed(const u64* pointer) {
+  u64 value;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(pointer) : "memory");
+  return value;
+}
+UPSWEEP_DEVICE u32 load_relaxed(const u32* pointer) {
+  u32 value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(pointer) : "memory");
+  return value;
+}
+
+// ------------------------------------------------------------------ moving states of any struct between threads
+
+template <class S> struct Words {
+  static_assert(sizeof(S) % 4 == 0, "a state is a whole number of 32-bit words");
+  static constexpr u32 COUNT = sizeof(S) / 4;
+  u32 word[COUNT];
+};
+template <class S> UPSWEEP_DEVICE Words<S> to_words(S state) {
+  Words<S> words;
+  memcpy(&words, &state, sizeof(S));
+  return words;
+}
+template <class S> UPSWEEP_DEVICE S from_words(Words<S> words) {
+  S state;
+  memcpy(&state, &words, sizeof(S));
+  return state;
+}
+// The state of the lane `delta` above; every lane of the warp takes part.
+template <class S> UPSWEEP_DEVICE S shuffle_down(S state, u32 delta) {
+  Words<S> words = to_words(state);
+#pragma unroll
+  for (u32 i = 0; i < Words<S>::COUNT; ++i) words.word[i] = __shfl_down_sync(FULL_WARP, words.word[i], delta);
+  return from_words<S>(words);
+}
+
+// ------------------------------------------------------------------ fast exponential
+
+// 2^x: hardware approximation in f32 (relative error 2^-22, results below 2^-126 flush to zero), exact library in f64.
+UPSWEEP_DEVICE float exp2_fast(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+UPSWEEP_DEVICE double exp2_fast(double x) { return exp2(x); }
+UPSWEEP_DEVICE float natural_log(float x) { return logf(x); }
+UPSWEEP_DEVICE double natural_log(double x) { return log(x); }
+
+// ------------------------------------------------------------------ bulk copies and their barriers (compute 9.0; not simulated)
+
+UPSWEEP_DEVICE u32 shared_address(const void* pointer) { return u32(__cvta_generic_to_shared(pointer)); }
+
+#if __CUDA_ARCH__ >= 900
+UPSWEEP_DEVICE void barrier_init(u64* barrier, u32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+// Makes initialised barriers visible to the copy engine.
+UPSWEEP_DEVICE void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+UPSWEEP_DEVICE void barrier_arrive(u64* barrier) {
+  asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+UPSWEEP_DEVICE void barrier_arrive_expect(u64* barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+UPSWEEP_DEVICE bool barrier_try_wait(u64* barrier, u32 parity) {
+  u32 done;
+  asm volatile(
+      "{\n\t.reg .pred p;\n\t"
+      "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2;\n\t"
+      "selp.u32 %0, 1, 0, p;\n\t}"
+      : "=r"(done)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+// Copies `bytes` (a multiple of 16, both addresses 16-byte aligned) and completes on `barrier`.
+UPSWEEP_DEVICE void bulk_load(void* shared, const void* global, u32 bytes, u64* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(shared)),
+               "l"(global), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
+}
+
+// ------------------------------------------------------------------ clusters (compute 9.0; not simulated)
+
+UPSWEEP_DEVICE u32 cluster_rank() {
+  u32 rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+UPSWEEP_DEVICE u32 cluster_blocks() {
+  u32 blocks;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+  return blocks;
+}
+UPSWEEP_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+UPSWEEP_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// Stores a word at `shared` (an address of this block's shared memory) in the same place of another block of the cluster.
+UPSWEEP_DEVICE void cluster_store(u32* shared, u32 rank, u32 value) {
+  u32 remote;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(shared)), "r"(rank));
+  asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(remote), "r"(value) : "memory");
+}
+#endif
+
+// ------------------------------------------------------------------ the control block of a prepared plan
+
+struct Control {
+  u32 epoch;    // tag of the last finished call
+  u32 counter;  // blocks that have arrived; back to zero when a call ends
+  u32 error;    // 0, or what went wrong
+  u32 unused;
+  // followed by 64-bit words
+};
+UPSWEEP_DEVICE u64* control_words(Control* control) { return reinterpret_cast<u64*>(control + 1); }
+
+constexpr u32 ERROR_SPIN_RAN_OUT = 1;
+// Each turn takes a memory round trip of about a microsecond: seconds before a wait is given up.
+constexpr u32 SPIN_LIMIT = 1u << 22;
+
+UPSWEEP_DEVICE void report_error(Control* control, u32 error) { atomicMax(&control->error, error); }
+
+}  // namespace upsweep

@@ -1,0 +1,8 @@
+//! Device code that kernels share: the layer (all that kernels use beyond plain CUDA), the operators, the collectives.
+
+/// The headers, in the order in which they are put before a kernel file's text.
+pub const HEADERS: [(&str, &str); 3] = [
+    ("kernels/layer.cuh", include_str!("layer.cuh")),
+    ("kernels/operators.cuh", include_str!("operators.cuh")),
+    ("kernels/collectives.cuh", include_str!("collectives.cuh")),
+];

@@ -1,0 +1,374 @@
+//! Planning: a pure function of problem and device that says what runs and why, and the lowering of a rung's numbers
+//! into launches, written once for all rungs.
+
+use super::problem::ReduceProblem;
+use super::{Reduce, ReducePlan, ReduceRung};
+use crate::device::caps::{Caps, CudaCaps, DeviceKind};
+use crate::error::{Error, Result};
+use crate::flow::{Arg, Body, ControlBlock, Forms, KernelFile, KernelSpec, Launch, Plan, Program, Rung, Step, Tuning};
+use crate::types::{Accuracy, DType, Dim, Kind, MAX_DIMS, Operator};
+
+/// The numbers that a CUDA rung supplies.
+#[derive(Clone, Copy, Debug)]
+pub enum Schedule {
+    /// Partial states, and the same kernel on them again, until one value is left.
+    Passes {
+        /// Kernel template `<Op, Source, BLOCK>`.
+        kernel: &'static str,
+        /// Items a thread loads.
+        per_thread: u32,
+    },
+    /// Initialise, accumulate with one atomic a block, finish.
+    Atomic,
+    /// A resident grid writes partial states; one block adds them.
+    TwoPass {
+        /// 16-byte loads in flight a thread.
+        packs: u32,
+        /// Blocks of a multiprocessor.
+        blocks_per_multiprocessor: u32,
+    },
+    /// One launch, the last block to arrive finishes.
+    LastBlock {
+        /// 16-byte loads in flight a thread.
+        packs: u32,
+        /// Blocks of a multiprocessor.
+        blocks_per_multiprocessor: u32,
+    },
+    /// One launch, states published as tagged words.
+    Published {
+        /// 16-byte loads in flight a thread.
+        packs: u32,
+        /// Blocks of a multiprocessor.
+        blocks_per_multiprocessor: u32,
+    },
+    /// One launch, one block a multiprocessor fed by the copy engine, states published as tagged words.
+    Bulk {
+        /// Threads that add.
+        consumers: u32,
+        /// Stages of the ring.
+        stages: u32,
+        /// Bytes of a stage.
+        stage_bytes: u32,
+    },
+    /// One launch of one cluster.
+    Cluster {
+        /// Blocks of the cluster.
+        blocks: u32,
+        /// 16-byte loads in flight a thread.
+        packs: u32,
+    },
+    /// Rows of any layout.
+    Axes,
+}
+
+/// Inputs up to this many bytes are reduced by one cluster, where there are clusters.
+const CLUSTER_MAX_BYTES: u64 = 512 << 10;
+
+/// From this many bytes on the copy engine's ring pays, where there is one.
+const BULK_MIN_BYTES: u64 = 8 << 20;
+
+/// Longest row that a warp reduces; longer ones get a block.
+const WARP_ROW: u64 = 1024;
+
+/// Rows are cut into chunks of this many elements, whatever the number of rows.
+const ROW_CHUNK: u64 = 1 << 16;
+
+/// Chooses the rung for a problem on a device. Pure: needs no device.
+///
+/// # Errors
+/// [`Error::NotClaimed`] if no rung of the device takes the problem (a build without the device's backend).
+pub fn plan(problem: &ReduceProblem, caps: &Caps) -> Result<ReducePlan> {
+    let (name, why) = choose(problem, caps);
+    let rung = Rung::<Reduce>::find(caps.kind(), name)?;
+    Plan::with_rung(problem, caps, rung, Tuning::default(), why)
+}
+
+fn choose(problem: &ReduceProblem, caps: &Caps) -> (&'static str, String) {
+    let cuda = match caps {
+        Caps::Cpu(cpu) => return ("threads", format!("all {} threads over fixed chunks", cpu.threads)),
+        Caps::Cuda(cuda) => cuda,
+    };
+    let shape = problem.shape();
+    if !is_contiguous_whole(problem) {
+        let form = if shape.whole { "a strided array" } else { "a set of axes" };
+        return ("axes", format!("{form}: rows by warps or blocks"));
+    }
+    let bytes = shape.length * problem.dtype().size();
+    if cuda.compute >= (9, 0) {
+        if bytes <= CLUSTER_MAX_BYTES {
+            return (
+                "cluster",
+                format!("{bytes} B fit one cluster's reach (limit {CLUSTER_MAX_BYTES} B): no hop through global memory"),
+            );
+        }
+        if bytes >= BULK_MIN_BYTES {
+            return ("bulk_copy", format!("{bytes} B (at least {BULK_MIN_BYTES} B): the copy engine reaches the read ceiling"));
+        }
+        return ("published_words", format!("{bytes} B are too many for one cluster and too few to fill the copy engine's ring"));
+    }
+    (
+        "published_words",
+        format!("one launch, no fence; compute {}.{} has no clusters or bulk copies", cuda.compute.0, cuda.compute.1),
+    )
+}
+
+/// The whole of a contiguous array.
+fn is_contiguous_whole(problem: &ReduceProblem) -> bool {
+    problem.shape().whole && problem.shape().rows_are_contiguous()
+}
+
+/// Whether a rung is for a problem.
+pub(super) fn claim(rung: &ReduceRung, problem: &ReduceProblem) -> Result<()> {
+    let missing = |why: String| Err(Error::NotClaimed { rung: rung.id(), why });
+    let claims = &rung.claims;
+    if !claims.operators.is_empty() && !claims.operators.contains(&problem.operator()) {
+        return missing(format!("its operators are {}", names(claims.operators.iter().map(|o| o.name()))));
+    }
+    if !claims.dtypes.is_empty() && !claims.dtypes.contains(&problem.dtype()) {
+        return missing(format!("its dtypes are {}", names(claims.dtypes.iter().map(|d| d.name()))));
+    }
+    if claims.forms == Forms::Whole && !is_contiguous_whole(problem) {
+        return missing("it reduces the whole of a contiguous array".into());
+    }
+    if problem.shape().length > claims.max_length {
+        return missing(format!("it takes up to {} elements", claims.max_length));
+    }
+    if problem.accuracy() == Accuracy::Compensated && !claims.operators.is_empty() {
+        return missing("it has no compensated sum".into());
+    }
+    Ok(())
+}
+
+fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// The C++ operator type of a problem.
+fn operator_type(problem: &ReduceProblem) -> String {
+    let name = match (problem.operator(), problem.accuracy()) {
+        (Operator::Sum, Accuracy::Compensated) => "CompensatedSum",
+        (Operator::Mean, Accuracy::Compensated) => "CompensatedMean",
+        (operator, _) => operator.row().c_name,
+    };
+    format!("upsweep::{name}<{}>", problem.dtype().row().c_name)
+}
+
+/// Bytes of the C++ `State` of a problem's operator; a kernel-side `static_assert` in every instantiation holds it true.
+fn state_bytes(problem: &ReduceProblem) -> u64 {
+    let row = problem.dtype().row();
+    let wide = row.size.max(4);
+    let accumulator = row.accumulator.size();
+    let real = if row.kind == Kind::Float { accumulator } else { DType::F64.size() };
+    match (problem.operator(), problem.accuracy()) {
+        (Operator::Sum | Operator::Mean, Accuracy::Compensated) => 16,
+        (Operator::Sum | Operator::Prod | Operator::WrappingSum | Operator::WrappingProd, _) => accumulator,
+        (Operator::Mean, _) => real,
+        (Operator::LogSumExp, _) => 2 * real,
+        (Operator::Min | Operator::Max, _) => wide,
+        (Operator::NanMin | Operator::NanMax | Operator::ArgMin | Operator::ArgMax, _) => wide + 8,
+    }
+}
+
+/// Block sizes that the tree kernels are written for.
+const BLOCKS: [u32; 5] = [64, 128, 256, 512, 1024];
+
+fn block_size(tuning: Tuning, default: u32) -> Result<u32> {
+    match tuning.block {
+        0 => Ok(default),
+        block if BLOCKS.contains(&block) => Ok(block),
+        block => Err(Error::InvalidArgument {
+            argument: "block",
+            got: block.to_string(),
+            allowed: format!("allowed are {BLOCKS:?} threads"),
+        }),
+    }
+}
+
+/// What every lowering needs.
+struct Lowering<'a> {
+    problem: &'a ReduceProblem,
+    file: KernelFile,
+    caps: &'a CudaCaps,
+    op: String,
+    program: Program,
+}
+
+impl Lowering<'_> {
+    fn launch(&mut self, template: &str, parameters: &str, grid: u64, block: u32, args: Vec<Arg>) -> Result<&mut Launch> {
+        let grid = u32::try_from(grid).ok().filter(|g| *g <= i32::MAX as u32).ok_or_else(|| Error::InvalidArgument {
+            argument: "block",
+            got: format!("{block} threads, which needs a grid of {grid} blocks"),
+            allowed: format!("a grid has at most {} blocks; take a larger block", i32::MAX),
+        })?;
+        let expression = format!("upsweep::{template}<{}{parameters}>", self.op);
+        let kernel = KernelSpec { file: self.file, expression };
+        self.program.steps.push(Step::Launch(Launch { kernel, grid: grid.max(1), block, shared_bytes: 0, cluster: 1, args }));
+        let Some(Step::Launch(launch)) = self.program.steps.last_mut() else { unreachable!("a launch was just pushed") };
+        Ok(launch)
+    }
+
+    fn input(&self) -> Arg {
+        Arg::Input { operand: 0, bytes: self.problem.shape().offset * self.problem.dtype().size() }
+    }
+
+    fn length(&self) -> u64 {
+        self.problem.shape().length
+    }
+
+    /// Blocks of a resident grid over tiles of `block * packs` 16-byte packs.
+    fn resident_grid(&self, block: u32, packs: u32, blocks_per_multiprocessor: u32) -> u64 {
+        let per_pack = 16 / self.problem.dtype().size();
+        let tile = block as u64 * packs as u64 * per_pack;
+        // The numbers of the ladder are for 256 threads; other block sizes keep the same number of threads resident.
+        let threads = (blocks_per_multiprocessor * 256).min(self.caps.threads_per_multiprocessor);
+        let resident = self.caps.multiprocessors as u64 * (threads / block).max(1) as u64;
+        self.length().div_ceil(tile).clamp(1, resident)
+    }
+
+    fn publish(&mut self, blocks: u64) {
+        self.program.control = ControlBlock { words: blocks * state_bytes(self.problem) / 4 };
+    }
+
+    /// The passes of rungs 0 to 5a.
+    fn passes(&mut self, kernel: &str, per_thread: u32, block: u32) -> Result<()> {
+        let per_block = block as u64 * per_thread as u64;
+        let state = state_bytes(self.problem);
+        let count = self.length();
+        let output = Arg::Output { operand: 0 };
+        let first = count.div_ceil(per_block).max(1);
+        // Two scratch regions in turn: a pass reads one and writes the other.
+        let regions = [0, (first * state).next_multiple_of(16)];
+        self.program.scratch_bytes =
+            if first > 1 { regions[1] + (first.div_ceil(per_block) * state).next_multiple_of(16) } else { 0 };
+        let (mut n, mut pass, mut source) = (count, 0usize, self.input());
+        loop {
+            let blocks = n.div_ceil(per_block).max(1);
+            let from = if pass == 0 { "Elements" } else { "Partials" };
+            let target = Arg::Scratch(if blocks > 1 { regions[pass % 2] } else { 0 });
+            let args = vec![source, Arg::U64(n), target.clone(), output.clone(), Arg::U64(count)];
+            self.launch(kernel, &format!(", upsweep::{from}, {block}"), blocks, block, args)?;
+            if blocks == 1 {
+                return Ok(());
+            }
+            (n, pass, source) = (blocks, pass + 1, target);
+        }
+    }
+
+    fn axes(&mut self) -> Result<()> {
+        let shape = self.problem.shape();
+        let (outputs, length) = (shape.outputs, shape.length);
+        if outputs == 0 {
+            return Ok(());
+        }
+        let chunk = if length <= ROW_CHUNK { length.max(1) } else { ROW_CHUNK };
+        let chunks = length.div_ceil(chunk).max(1);
+        let words = |outputs, length, chunk, chunks, offset, kept: &[Dim], reduced: &[Dim]| {
+            let mut words = vec![outputs, length, chunk, chunks, self.length(), offset, kept.len() as u64, reduced.len() as u64];
+            for dims in [kept, reduced] {
+                let padded =
+                    |value: &dyn Fn(&Dim) -> u64| (0..MAX_DIMS).map(|d| dims.get(d).map_or(1, value)).collect::<Vec<_>>();
+                words.extend(padded(&|d| d.extent));
+                words.extend(padded(&|d| d.stride as u64));
+            }
+            Arg::Words(words)
+        };
+        let first = words(outputs, length, chunk, chunks, shape.offset, &shape.kept, &shape.reduced);
+        let lanes = |length: u64| if length <= WARP_ROW { 32 } else { 256 };
+        let grid = |items: u64, lanes: u64| items.div_ceil(256 / lanes).min(self.caps.multiprocessors as u64 * 32).max(1);
+        let second = words(
+            outputs,
+            chunks,
+            chunks,
+            1,
+            0,
+            &[Dim { extent: outputs, stride: chunks as i64 }],
+            &[Dim { extent: chunks, stride: 1 }],
+        );
+        let (first_lanes, second_lanes) = (lanes(chunk), lanes(chunks));
+        let (first_grid, second_grid) = (grid(outputs * chunks, first_lanes), grid(outputs, second_lanes));
+        let (partials, output) = (Arg::Scratch(0), Arg::Output { operand: 0 });
+        let input = Arg::Input { operand: 0, bytes: 0 };
+        let args = vec![input, partials.clone(), output.clone(), first];
+        self.launch("reduce_axes", &format!(", upsweep::Elements, {first_lanes}"), first_grid, 256, args)?;
+        if chunks > 1 {
+            self.program.scratch_bytes = outputs * chunks * state_bytes(self.problem);
+            let args = vec![partials, Arg::U64(0), output, second];
+            self.launch("reduce_axes", &format!(", upsweep::Partials, {second_lanes}"), second_grid, 256, args)?;
+        }
+        Ok(())
+    }
+}
+
+/// Turns a rung's numbers into launches.
+pub(super) fn lower(
+    rung: &'static ReduceRung,
+    schedule: &Schedule,
+    problem: &ReduceProblem,
+    caps: &CudaCaps,
+    tuning: Tuning,
+) -> Result<Program> {
+    let Body::Cuda { file, .. } = rung.body else {
+        return Err(Error::NotClaimed { rung: rung.id(), why: format!("it runs on {}", DeviceKind::Cpu.name()) });
+    };
+    let mut low = Lowering { problem, file, caps, op: operator_type(problem), program: Program::default() };
+    let (n, output, state) = (low.length(), Arg::Output { operand: 0 }, state_bytes(problem));
+    match *schedule {
+        Schedule::Passes { kernel, per_thread } => low.passes(kernel, per_thread, block_size(tuning, 256)?)?,
+        Schedule::Atomic => {
+            let block = block_size(tuning, 256)?;
+            low.program.scratch_bytes = 16;
+            let accumulator = Arg::Scratch(0);
+            low.launch("reduce_atomic_initialise", "", 1, 1, vec![accumulator.clone()])?;
+            let args = vec![low.input(), Arg::U64(n), accumulator.clone()];
+            low.launch("reduce_atomic", &format!(", {block}"), n.div_ceil(2 * block as u64), block, args)?;
+            low.launch("reduce_atomic_finish", "", 1, 1, vec![accumulator, output, Arg::U64(n)])?;
+        }
+        Schedule::TwoPass { packs, blocks_per_multiprocessor } => {
+            let block = block_size(tuning, 256)?;
+            let grid = low.resident_grid(block, packs, blocks_per_multiprocessor);
+            let partials = Arg::Scratch(0);
+            low.program.scratch_bytes = if grid > 1 { grid * state } else { 0 };
+            let args = vec![low.input(), Arg::U64(n), partials.clone(), output.clone(), Arg::U64(n)];
+            low.launch("reduce_packs", &format!(", {block}, {packs}"), grid, block, args)?;
+            if grid > 1 {
+                let args = vec![partials, Arg::U64(grid), Arg::U64(0), output, Arg::U64(n)];
+                low.launch("reduce_partials", ", 1024", 1, 1024, args)?;
+            }
+        }
+        Schedule::LastBlock { packs, blocks_per_multiprocessor } => {
+            let block = block_size(tuning, 256)?;
+            let grid = low.resident_grid(block, packs, blocks_per_multiprocessor);
+            low.program.scratch_bytes = grid * state;
+            let args = vec![low.input(), Arg::U64(n), Arg::Scratch(0), output, Arg::U64(n), Arg::Control];
+            low.launch("reduce_last_block", &format!(", {block}, {packs}"), grid, block, args)?;
+        }
+        Schedule::Published { packs, blocks_per_multiprocessor } => {
+            let block = block_size(tuning, 256)?;
+            let grid = low.resident_grid(block, packs, blocks_per_multiprocessor);
+            low.publish(grid);
+            let args = vec![low.input(), Arg::U64(n), output, Arg::U64(n), Arg::Control];
+            low.launch("reduce_published_words", &format!(", {block}, {packs}"), grid, block, args)?;
+        }
+        Schedule::Bulk { consumers, stages, stage_bytes } => {
+            let consumers = block_size(tuning, consumers)?.min(512);
+            let packs = n.div_ceil(16 / problem.dtype().size());
+            let grid = packs.div_ceil(consumers as u64).clamp(1, caps.multiprocessors as u64);
+            low.publish(grid);
+            let args = vec![low.input(), Arg::U64(n), output, Arg::U64(n), Arg::Control];
+            let parameters = format!(", {consumers}, {stages}, {stage_bytes}");
+            let launch = low.launch("reduce_bulk_copy", &parameters, grid, consumers + 32, args)?;
+            launch.shared_bytes = stages * (stage_bytes + 16);
+        }
+        Schedule::Cluster { blocks, packs } => {
+            let block = block_size(tuning, 1024)?;
+            let args = vec![low.input(), Arg::U64(n), output, Arg::U64(n)];
+            let launch = low.launch("reduce_cluster", &format!(", {block}, {packs}, {blocks}"), blocks as u64, block, args)?;
+            launch.cluster = blocks;
+        }
+        Schedule::Axes => low.axes()?,
+    }
+    if low.program.scratch_bytes > 0 {
+        low.program.scratch_bytes += crate::flow::SCRATCH_ALIGNMENT;
+    }
+    Ok(low.program)
+}
