@@ -99,3 +99,80 @@ impl<'a> HostSliceMut<'a> {
         Ok(unsafe { std::slice::from_raw_parts_mut(self.pointer.cast(), self.len) })
     }
 }
+
+/// Borrowed device memory: address, elements, dtype. Built from cudarc's slices and views (feature `cuda`), or from a
+/// raw pointer by the unsafe constructor.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceRef<'a> {
+    address: u64,
+    len: u64,
+    dtype: DType,
+    borrow: PhantomData<&'a [u8]>,
+}
+
+/// Mutably borrowed device memory: address, elements, dtype.
+#[derive(Debug)]
+pub struct DeviceMut<'a> {
+    address: u64,
+    len: u64,
+    dtype: DType,
+    borrow: PhantomData<&'a mut [u8]>,
+}
+
+macro_rules! device_memory {
+    ($name:ident) => {
+        impl<'a> $name<'a> {
+            /// Memory that somebody else owns.
+            ///
+            /// # Errors
+            /// [`Error::Misaligned`] if the address is not a multiple of the element size.
+            ///
+            /// # Safety
+            /// `address` must point to `len` elements of `dtype` on the device of the stream it is used with, valid
+            /// (and, if mutable, not otherwise used) until the work enqueued with it has finished.
+            pub unsafe fn from_raw(address: u64, len: u64, dtype: DType) -> Result<Self> {
+                if address % dtype.size() != 0 {
+                    return Err(Error::Misaligned { argument: "address", address, alignment: dtype.size() });
+                }
+                Ok($name { address, len, dtype, borrow: PhantomData })
+            }
+
+            /// As [`Self::from_raw`], for memory that is aligned by construction.
+            #[cfg(feature = "cuda")]
+            pub(crate) unsafe fn from_raw_unchecked(address: u64, len: u64, dtype: DType) -> Self {
+                $name { address, len, dtype, borrow: PhantomData }
+            }
+
+            /// Elements.
+            pub fn len(&self) -> u64 {
+                self.len
+            }
+
+            /// True if there is no element.
+            pub fn is_empty(&self) -> bool {
+                self.len == 0
+            }
+
+            /// The element type.
+            pub fn dtype(&self) -> DType {
+                self.dtype
+            }
+
+            /// The device address.
+            pub fn address(&self) -> u64 {
+                self.address
+            }
+        }
+    };
+}
+device_memory!(DeviceRef);
+device_memory!(DeviceMut);
+
+/// The device operands of a call in the order in which programs name them.
+#[derive(Debug, Default)]
+pub struct Bindings<'a> {
+    /// Inputs.
+    pub inputs: [Option<DeviceRef<'a>>; 4],
+    /// Outputs.
+    pub outputs: [Option<DeviceMut<'a>>; 4],
+}

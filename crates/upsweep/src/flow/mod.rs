@@ -5,7 +5,7 @@ mod memory;
 mod program;
 mod rung;
 
-pub use memory::{HostSlice, HostSliceMut};
+pub use memory::{Bindings, DeviceMut, DeviceRef, HostSlice, HostSliceMut};
 pub use program::{Arg, ControlBlock, KernelFile, KernelSpec, Launch, Program, SCRATCH_ALIGNMENT, Step};
 pub use rung::{Body, Claims, Expect, Explain, Forms, Plan, Rung, Tuning};
 
@@ -23,6 +23,8 @@ pub trait Op: Sized + Send + Sync + 'static {
     type Schedule: Copy + fmt::Debug + Send + Sync;
     /// What a CPU rung supplies: a function over the op's problem and named host operands.
     type HostBody: Copy + Send + Sync;
+    /// Named operands in device memory.
+    type DeviceOperands<'a>;
 
     /// THE list of rungs, in the order they are climbed: CPU rungs, then CUDA rungs.
     fn ladder() -> &'static [Rung<Self>];
@@ -32,6 +34,12 @@ pub trait Op: Sized + Send + Sync + 'static {
     /// # Errors
     /// [`crate::Error::NotClaimed`].
     fn claim(rung: &Rung<Self>, problem: &Self::Problem) -> Result<()>;
+
+    /// Checks device operands against the problem and puts them in the order in which programs name them.
+    ///
+    /// # Errors
+    /// [`crate::Error::DTypeMismatch`], [`crate::Error::LengthMismatch`].
+    fn bind<'a>(problem: &Self::Problem, operands: Self::DeviceOperands<'a>) -> Result<Bindings<'a>>;
 
     /// Turns a CUDA rung's numbers into launches for a problem on a device. Pure: needs no device.
     ///

@@ -1,5 +1,4 @@
 // What reduction kernels share: where elements come from, block-wide trees, where results go.
-#pragma once
 
 namespace upsweep {
 

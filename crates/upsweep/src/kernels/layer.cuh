@@ -1,6 +1,5 @@
 // The kernel layer: everything a kernel uses beyond plain CUDA C++, named once. Kernel files contain no inline
 // assembly and include nothing; the assembly is here, each piece beside the plain form that a host compiler can use.
-#pragma once
 
 namespace upsweep {
 

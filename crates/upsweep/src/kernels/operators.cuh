@@ -6,7 +6,6 @@
 //   combine(a, b)                  the state of both; associative up to rounding, commutative
 //   fold(state, items, index)      `state` and N neighbours from `index` on, in a fixed order of combines
 //   finish(state, count)           the result for `count` elements
-#pragma once
 
 namespace upsweep {
 

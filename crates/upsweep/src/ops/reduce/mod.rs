@@ -1,5 +1,6 @@
 //! Reduction: many elements to one value by an associative operator, over a whole array or along a set of axes.
 
+mod api;
 #[cfg(feature = "cpu")]
 mod cpu;
 mod ladder;
@@ -7,13 +8,22 @@ pub mod operators;
 pub mod oracle;
 mod plan;
 mod problem;
+mod simd;
 
+#[cfg(feature = "cpu")]
+#[doc(hidden)]
+pub use simd::{read_ceiling, vector_instructions};
+
+pub use api::{
+    ReduceDevice, Reduced, argmax, argmin, logsumexp, max, mean, min, nan_max, nan_min, prod, reduce, reduce_with_rung,
+    run_on_host, run_plan, sum,
+};
 pub use plan::{Schedule, plan};
-pub use problem::{ReduceOperands, ReduceProblem};
+pub use problem::{ReduceDeviceOperands, ReduceOperands, ReduceProblem};
 
 use crate::device::caps::CudaCaps;
 use crate::error::Result;
-use crate::flow::{Op, Plan, Program, Rung, Tuning};
+use crate::flow::{Bindings, Op, Plan, Program, Rung, Tuning};
 
 /// The reduction operation.
 #[derive(Debug)]
@@ -31,6 +41,7 @@ impl Op for Reduce {
     type Problem = ReduceProblem;
     type Schedule = Schedule;
     type HostBody = HostBody;
+    type DeviceOperands<'a> = ReduceDeviceOperands<'a>;
 
     fn ladder() -> &'static [ReduceRung] {
         ladder::LADDER
@@ -38,6 +49,15 @@ impl Op for Reduce {
 
     fn claim(rung: &ReduceRung, problem: &ReduceProblem) -> Result<()> {
         plan::claim(rung, problem)
+    }
+
+    fn bind<'a>(problem: &ReduceProblem, operands: Self::DeviceOperands<'a>) -> Result<Bindings<'a>> {
+        let ReduceDeviceOperands { input, output } = operands;
+        problem.check_operands((input.dtype(), input.len()), (output.dtype(), output.len()))?;
+        let mut bindings = Bindings::default();
+        bindings.inputs[0] = Some(input);
+        bindings.outputs[0] = Some(output);
+        Ok(bindings)
     }
 
     fn lower(

@@ -1,7 +1,7 @@
 //! What a reduction is asked to do: checked here, all errors here, no device needed.
 
 use crate::error::{Error, Result};
-use crate::flow::{HostSlice, HostSliceMut};
+use crate::flow::{DeviceMut, DeviceRef, HostSlice, HostSliceMut};
 use crate::types::{Accuracy, DType, Layout, Operator, ReduceShape};
 use std::fmt;
 
@@ -135,6 +135,15 @@ pub struct ReduceOperands<'a> {
     pub input: HostSlice<'a>,
     /// One element for each output, C order over the kept axes.
     pub output: HostSliceMut<'a>,
+}
+
+/// The operands of a reduction in device memory.
+#[derive(Debug)]
+pub struct ReduceDeviceOperands<'a> {
+    /// Elements as the problem's layout describes them, from the base pointer.
+    pub input: DeviceRef<'a>,
+    /// One element for each output, C order over the kept axes.
+    pub output: DeviceMut<'a>,
 }
 
 #[cfg(test)]

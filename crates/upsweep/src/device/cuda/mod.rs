@@ -1,0 +1,351 @@
+//! The CUDA device: driver through cudarc, kernels by NVRTC, and the one executor of programs.
+//!
+//! ```no_run
+//! use upsweep::device::cuda::Cuda;
+//! use upsweep::ops::reduce;
+//!
+//! # fn main() -> Result<(), upsweep::Error> {
+//! let cuda = Cuda::new(0)?;
+//! let x = cuda.upload(&[1.0f32, 2.0, 3.0])?;
+//! assert_eq!(reduce::sum(&cuda, &x)?, 6.0);
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod cache;
+mod memory;
+pub mod nvrtc;
+mod prepared;
+
+pub use prepared::{Graph, GraphCapture, Prepared, Scope};
+
+use crate::device::caps::CudaCaps;
+use crate::error::{Error, Result};
+use crate::flow::{Launch, Program, Step};
+use crate::types::Element;
+use cache::Cache;
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DeviceRepr, DriverError, result, sys};
+use nvrtc::{Artefact, Compiler};
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::CString;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// A CUDA device with its compiler and its built kernels. Cheap to clone; clones share everything.
+#[derive(Clone)]
+pub struct Cuda {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    context: Arc<CudaContext>,
+    stream: Arc<CudaStream>,
+    caps: CudaCaps,
+    driver_version: (u32, u32),
+    compiler: OnceLock<Result<Compiler>>,
+    cache: Cache,
+    modules: Mutex<HashMap<String, Arc<Module>>>,
+}
+
+impl std::fmt::Debug for Cuda {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cuda:{} ({})", self.inner.context.ordinal(), self.inner.caps.name)
+    }
+}
+
+/// A driver call's failure with what was asked of it.
+fn driver(call: &'static str, asked: impl FnOnce() -> String) -> impl FnOnce(DriverError) -> Error {
+    move |error| {
+        let text = |words: std::result::Result<&std::ffi::CStr, DriverError>| words.map(|w| w.to_string_lossy().into_owned());
+        let name = text(error.error_name()).unwrap_or_else(|_| format!("{:?}", error.0));
+        let words = text(error.error_string()).unwrap_or_default();
+        Error::Driver { call, asked: asked(), text: format!("{name}: {words}") }
+    }
+}
+
+/// Whether the driver library can be loaded. cudarc panics on first use without it, so this is asked first.
+fn require_driver() -> Result<()> {
+    // SAFETY: it only tries to load the driver library by its usual names.
+    if unsafe { sys::is_culib_present() } {
+        return Ok(());
+    }
+    Err(Error::Unavailable {
+        what: "the CUDA driver (libcuda)",
+        why: "the loader finds no libcuda.so.1 or nvcuda.dll".into(),
+        next_step: "run on a machine with an NVIDIA GPU and its driver 580 or later, or use the CPU (`--device cpu`)".into(),
+    })
+}
+
+/// A loaded cubin.
+pub(crate) struct Module {
+    handle: sys::CUmodule,
+    context: Arc<CudaContext>,
+    symbols: Vec<(String, String)>,
+}
+
+// SAFETY: module handles belong to the context, not to a thread; the driver's calls on them are thread-safe.
+unsafe impl Send for Module {}
+// SAFETY: as above.
+unsafe impl Sync for Module {}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        if self.context.bind_to_thread().is_ok() {
+            // SAFETY: loaded once, unloaded once; everything that launches its functions holds an Arc to it.
+            let _ = unsafe { result::module::unload(self.handle) };
+        }
+    }
+}
+
+impl Module {
+    fn load(context: &Arc<CudaContext>, artefact: Artefact) -> Result<Module> {
+        context.bind_to_thread().map_err(driver("cuCtxSetCurrent", || "the device's context".into()))?;
+        // SAFETY: the image is a whole cubin that outlives the call; the driver checks it.
+        let handle = unsafe { result::module::load_data(artefact.cubin.as_ptr().cast()) }
+            .map_err(driver("cuModuleLoadData", || format!("a cubin of {} bytes", artefact.cubin.len())))?;
+        Ok(Module { handle, context: context.clone(), symbols: artefact.symbols })
+    }
+
+    fn function(&self, expression: &str) -> Result<sys::CUfunction> {
+        let symbol = self.symbols.iter().find(|(e, _)| e == expression).map(|(_, s)| s.as_str()).unwrap_or(expression);
+        let name = CString::new(symbol).map_err(|e| Error::Compile {
+            kernel: expression.into(),
+            target: String::new(),
+            log: e.to_string(),
+        })?;
+        // SAFETY: the module is loaded and the name NUL-terminated.
+        unsafe { result::module::get_function(self.handle, name) }.map_err(driver("cuModuleGetFunction", || symbol.to_string()))
+    }
+}
+
+impl Cuda {
+    /// Opens a device (its primary context, shared with other libraries).
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] without a driver or such a device; [`Error::Driver`].
+    pub fn new(ordinal: usize) -> Result<Cuda> {
+        let count = Cuda::device_count()?;
+        if ordinal >= count {
+            return Err(Error::Unavailable {
+                what: "the CUDA device",
+                why: format!("device {ordinal} was asked for and the driver sees {count}"),
+                next_step: if count == 0 {
+                    "check `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use the CPU (`--device cpu`)".into()
+                } else {
+                    format!("allowed are 0 to {}", count - 1)
+                },
+            });
+        }
+        let context = CudaContext::new(ordinal).map_err(driver("cuDevicePrimaryCtxRetain", || format!("device {ordinal}")))?;
+        Cuda::from_context(context)
+    }
+
+    /// Number of devices the driver sees.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] without a driver.
+    pub fn device_count() -> Result<usize> {
+        require_driver()?;
+        if let Err(error) = result::init() {
+            // A driver without a device fails to initialise: for a caller that is "no device", not a fault.
+            if error.0 == sys::CUresult::CUDA_ERROR_NO_DEVICE {
+                return Ok(0);
+            }
+            return Err(driver("cuInit", || "flags 0".into())(error));
+        }
+        let count = result::device::get_count().map_err(driver("cuDeviceGetCount", || "all devices".into()))?;
+        Ok(count.max(0) as usize)
+    }
+
+    /// Uses a context that the caller (or another library) opened.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn from_context(context: Arc<CudaContext>) -> Result<Cuda> {
+        let caps = capabilities(&context)?;
+        let stream = context.new_stream().map_err(driver("cuStreamCreate", || "a non-blocking stream".into()))?;
+        let mut version = 0;
+        // SAFETY: the pointer is to a live integer.
+        unsafe { sys::cuDriverGetVersion(&mut version) }
+            .result()
+            .map_err(driver("cuDriverGetVersion", || "the driver's CUDA version".into()))?;
+        let driver_version = (version as u32 / 1000, version as u32 % 1000 / 10);
+        Ok(Cuda {
+            inner: Arc::new(Inner {
+                context,
+                stream,
+                caps,
+                driver_version,
+                compiler: OnceLock::new(),
+                cache: Cache::from_environment(),
+                modules: Mutex::default(),
+            }),
+        })
+    }
+
+    /// The device's context.
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.inner.context
+    }
+
+    /// The stream of the convenience calls.
+    pub fn stream(&self) -> &Arc<CudaStream> {
+        &self.inner.stream
+    }
+
+    /// What the device can do.
+    pub fn caps(&self) -> &CudaCaps {
+        &self.inner.caps
+    }
+
+    /// The newest CUDA version that the driver supports.
+    pub fn driver_version(&self) -> (u32, u32) {
+        self.inner.driver_version
+    }
+
+    /// The kernel cache.
+    pub fn cache(&self) -> &Cache {
+        &self.inner.cache
+    }
+
+    /// The run-time compiler, loaded on first use.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] with the places that were looked at.
+    pub fn compiler(&self) -> Result<&Compiler> {
+        self.inner.compiler.get_or_init(Compiler::load).as_ref().map_err(Clone::clone)
+    }
+
+    /// Copies host elements to new device memory on the device's stream.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn upload<T: Element + DeviceRepr>(&self, host: &[T]) -> Result<CudaSlice<T>> {
+        // The driver has no allocation of zero bytes.
+        let mut slice = self.allocate::<T>(host.len().max(1))?;
+        let asked = || format!("{} elements of {} to the device", host.len(), T::DTYPE);
+        self.inner.stream.memcpy_htod(host, &mut slice).map_err(driver("cuMemcpyHtoDAsync", asked))?;
+        Ok(slice)
+    }
+
+    /// Copies device elements to the host and waits for them.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn download<T: Element + DeviceRepr>(&self, slice: &CudaSlice<T>) -> Result<Vec<T>> {
+        let mut host = vec![T::default(); slice.len()];
+        let asked = || format!("{} elements of {} to the host", slice.len(), T::DTYPE);
+        self.inner.stream.memcpy_dtoh(slice, &mut host).map_err(driver("cuMemcpyDtoHAsync", asked))?;
+        self.synchronize(&self.inner.stream)?;
+        Ok(host)
+    }
+
+    /// New device memory with undefined contents (bits of any kind are valid for every dtype but bool, which kernels
+    /// never read from an output).
+    pub(crate) fn allocate<T: DeviceRepr>(&self, len: usize) -> Result<CudaSlice<T>> {
+        let bytes = len * std::mem::size_of::<T>();
+        // SAFETY: every caller writes the memory before it is read.
+        unsafe { self.inner.stream.alloc::<T>(len.max(1)) }.map_err(driver("cuMemAllocAsync", || format!("{bytes} bytes")))
+    }
+
+    fn synchronize(&self, stream: &CudaStream) -> Result<()> {
+        stream.synchronize().map_err(driver("cuStreamSynchronize", || "the enqueued work".into()))
+    }
+
+    /// Compiles what programs need and is not cached yet, on all host threads; later [`Cuda::prepare`] calls only load.
+    ///
+    /// # Errors
+    /// The first compilation that failed.
+    pub fn precompile<'a>(&self, programs: impl IntoIterator<Item = &'a Program>) -> Result<()> {
+        let mut units: BTreeMap<String, (crate::flow::KernelFile, Vec<String>)> = BTreeMap::new();
+        for program in programs {
+            for (file, expressions) in units_of(program) {
+                units.insert(format!("{} {expressions:?}", file.path), (file, expressions));
+            }
+        }
+        if units.is_empty() {
+            return Ok(());
+        }
+        self.compiler()?;
+        let queue = Mutex::new(units.into_values());
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        let failure: Mutex<Option<Error>> = Mutex::new(None);
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                scope.spawn(|| {
+                    loop {
+                        let next = queue.lock().unwrap_or_else(|e| e.into_inner()).next();
+                        let Some((file, expressions)) = next else { return };
+                        if let Err(error) = self.build(file, &expressions) {
+                            failure.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(error);
+                        }
+                    }
+                });
+            }
+        });
+        failure.into_inner().unwrap_or_else(|e| e.into_inner()).map_or(Ok(()), Err)
+    }
+
+    /// A kernel file's instantiations, loaded: from memory, from the cache, or compiled.
+    fn build(&self, file: crate::flow::KernelFile, expressions: &[String]) -> Result<Arc<Module>> {
+        let target = self.inner.caps.target();
+        let source = nvrtc::full_source(file);
+        // The compiler's version belongs to the key; without a compiler nothing can be built, so its absence shows here.
+        let version = format!("{:?}", self.compiler()?.version());
+        let mut parts = vec![source.as_str(), target.as_str(), version.as_str()];
+        parts.extend(nvrtc::OPTIONS);
+        parts.extend(expressions.iter().map(String::as_str));
+        let key = Cache::key(&parts);
+        let modules = || self.inner.modules.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(module) = modules().get(&key) {
+            return Ok(module.clone());
+        }
+        let load = |artefact| Module::load(&self.inner.context, artefact);
+        let cached = self.inner.cache.get(&key).and_then(|artefact| load(artefact).ok());
+        let module = match cached {
+            Some(module) => module,
+            None => {
+                let artefact = self.compiler()?.compile(file, expressions, &target)?;
+                self.inner.cache.put(&key, &artefact);
+                load(artefact)?
+            }
+        };
+        Ok(modules().entry(key).or_insert(Arc::new(module)).clone())
+    }
+}
+
+/// The compilations a program needs: one for each kernel file, with all its expressions.
+fn units_of(program: &Program) -> Vec<(crate::flow::KernelFile, Vec<String>)> {
+    let mut units: Vec<(crate::flow::KernelFile, Vec<String>)> = Vec::new();
+    for Step::Launch(Launch { kernel, .. }) in &program.steps {
+        let expression = &kernel.expression;
+        match units.iter_mut().find(|(file, _)| file.path == kernel.file.path) {
+            Some((_, expressions)) if expressions.contains(expression) => {}
+            Some((_, expressions)) => expressions.push(expression.clone()),
+            None => units.push((kernel.file, vec![expression.clone()])),
+        }
+    }
+    units
+}
+
+fn capabilities(context: &Arc<CudaContext>) -> Result<CudaCaps> {
+    let attribute = |which: Attribute| {
+        context.attribute(which).map(|v| v.max(0) as u32).map_err(driver("cuDeviceGetAttribute", || format!("{which:?}")))
+    };
+    let clock_khz = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)? as f64;
+    let bus_bits = attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)? as f64;
+    let bus = 2.0 * clock_khz * 1e3 * bus_bits / 8.0;
+    Ok(CudaCaps {
+        name: context.name().map_err(driver("cuDeviceGetName", || "the device's name".into()))?,
+        compute: (
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ),
+        multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        threads_per_multiprocessor: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
+        shared_bytes_per_block: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+        l2_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as u64,
+        memory_bytes: context.total_mem().map_err(driver("cuDeviceTotalMem", || "the device's memory".into()))? as u64,
+        bus_bytes_per_second: (bus > 0.0).then_some(bus),
+    })
+}
