@@ -1,0 +1,229 @@
+//! The device as the judge sees it, and the poisons and guards that every device shares.
+
+use crate::error::Result;
+use crate::record::{Ceiling, Device, Peak};
+use crate::verify::Verified;
+use upsweep::device::caps::Caps;
+use upsweep::flow::HostSlice;
+use upsweep::ops::reduce::ReducePlan;
+use upsweep::types::{DType, dispatch};
+
+/// Elements of guard on each side of every buffer.
+pub const GUARD_ELEMENTS: usize = 64;
+
+/// What fills input guards and the gaps of strided views: a NaN in every float dtype, so that a read outside the
+/// input's elements shows in the result.
+pub const GAP_BYTE: u8 = 0xff;
+
+/// What fills guards of outputs and of scratch.
+pub const GUARD_BYTE: u8 = 0xa5;
+
+/// An output is filled with one of these before a run, by turns, so that no value which happens to be right can hide
+/// that nothing was written: the first reads as NaN in f32 and as garbage elsewhere, the second as a plain number.
+pub const POISONS: [u32; 2] = [0xffc0_dead, 0x5a5a_5a5a];
+
+/// A device that runs plans for the judge.
+///
+/// An implementation owns its memory: it copies the input between guard bands at the asked shift, poisons the output
+/// between guard bands, hands scratch over filled with garbage at an odd address, and reports what it saw. It decides
+/// nothing: comparing is the judge's part.
+pub trait Target {
+    /// What the planner needs to know of the device.
+    fn caps(&self) -> Caps;
+
+    /// Names and versions, for records. `Device::kind` and `Device::name` identify the device.
+    fn describe(&self) -> Device;
+
+    /// The stated memory bandwidth, where there is one.
+    fn peak(&self) -> Option<Peak>;
+
+    /// Last-level cache in bytes, for the rotation of inputs.
+    fn cache_bytes(&self) -> u64;
+
+    /// Block sizes worth a sweep; empty where a plan has no block.
+    fn blocks(&self) -> &[u32];
+
+    /// Runs a plan `request.repeats` times on one input and reports what came out.
+    ///
+    /// # Errors
+    /// What the library or the driver refuses. A device error word is not an error here but part of [`Observed`].
+    fn run(&mut self, plan: &ReducePlan, input: &Input, request: RunRequest) -> Result<Observed>;
+
+    /// Times the plan that was verified. The token is the only way to a plan here: see [`Timing::measure`].
+    ///
+    /// # Errors
+    /// What the library or the driver refuses.
+    ///
+    /// [`Timing::measure`]: crate::timing::Timing::measure
+    fn time(&mut self, verified: &Verified, request: &TimingRequest) -> Result<Samples>;
+
+    /// Measures the best known plain read of `bytes` bytes, now.
+    ///
+    /// # Errors
+    /// What the library or the driver refuses.
+    fn ceiling(&mut self, bytes: u64, repeats: u32) -> Result<Ceiling>;
+}
+
+/// How [`Target::run`] runs.
+#[derive(Clone, Copy, Debug)]
+pub struct RunRequest {
+    /// Runs on the same input; before run `r` the output is filled with `POISONS[r % 2]`.
+    pub repeats: u32,
+}
+
+/// What [`Target::run`] saw.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// The output's bytes after each run.
+    pub outputs: Vec<Vec<u8>>,
+    /// The first guard band that was written, if one was.
+    pub broken_guard: Option<String>,
+    /// The input's bytes (gaps and guards included) hash to the same before the first and after the last run.
+    pub input_unchanged: bool,
+    /// What the device error word said.
+    pub device_error: Option<String>,
+}
+
+/// How [`Target::time`] times.
+#[derive(Clone, Debug)]
+pub struct TimingRequest {
+    /// Calls that are not counted.
+    pub warm_up: u32,
+    /// Timed calls.
+    pub repeats: u32,
+    /// Seed of the inputs.
+    pub seed: u64,
+    /// Bytes that the rotated inputs must exceed together; a single input that is larger needs no rotation.
+    pub footprint: u64,
+}
+
+/// What [`Target::time`] measured.
+#[derive(Clone, Debug, Default)]
+pub struct Samples {
+    /// Seconds of each timed call.
+    pub seconds: Vec<f64>,
+    /// Seconds of the first kernel alone, for plans of several launches (may be empty).
+    pub first_pass_seconds: Vec<f64>,
+    /// Seconds of a call through the eager path, where `seconds` are of graph replays (may be empty).
+    pub eager_seconds: Vec<f64>,
+    /// Kernel launches of one call.
+    pub launches: Option<u64>,
+    /// Distinct input bytes that were rotated through.
+    pub footprint: u64,
+    /// The time is that of launching rather than of working.
+    pub launch_bound: bool,
+}
+
+/// Host memory whose dtype is known at run time, with the elements `shift` elements after an aligned base.
+#[derive(Clone, Debug)]
+pub struct Input {
+    words: Vec<Word>,
+    dtype: DType,
+    len: usize,
+    shift: usize,
+}
+
+/// Alignment of an input's base: the strictest that any backend treats specially is a 16-byte vector load; a cache
+/// line keeps CPU measurements steady.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Word([u8; 64]);
+
+impl Input {
+    /// `len` elements, every byte of them, of the guards and of the shift [`GAP_BYTE`] (for bool the byte 1, since a
+    /// bool has no other values to spare).
+    pub fn new(dtype: DType, len: u64, shift: u64) -> Input {
+        let (len, shift) = (len as usize, shift as usize);
+        let bytes = (Self::lead(dtype) + len + shift + GUARD_ELEMENTS) * dtype.size() as usize;
+        let fill = if dtype == DType::Bool { 1 } else { GAP_BYTE };
+        Input { words: vec![Word([fill; 64]); bytes.div_ceil(64)], dtype, len, shift }
+    }
+
+    /// Elements before the aligned base of the elements: a multiple of 64 bytes in every dtype.
+    fn lead(_: DType) -> usize {
+        GUARD_ELEMENTS
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Elements, without guards.
+    pub fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    /// True if there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Elements between the aligned base and the first element.
+    pub fn shift(&self) -> u64 {
+        self.shift as u64
+    }
+
+    /// Everything: leading guard, shift, elements, trailing guard.
+    pub fn allocation(&self) -> &[u8] {
+        // SAFETY: `Word` is 64 plain bytes without padding.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.words.len() * 64) }
+    }
+
+    /// Byte offset of the first element in [`Input::allocation`].
+    pub fn first_byte(&self) -> usize {
+        (Self::lead(self.dtype) + self.shift) * self.dtype.size() as usize
+    }
+
+    /// The elements' bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.allocation()[self.first_byte()..][..self.len * self.dtype.size() as usize]
+    }
+
+    /// The elements.
+    pub fn slice(&self) -> HostSlice<'_> {
+        // SAFETY: the range lies within `words`; the base is 64-byte aligned and whole elements precede, so the start is
+        // aligned; every byte was initialised to a value that is valid for the dtype, and `fill` writes whole elements.
+        dispatch!(self.dtype, T => unsafe {
+            HostSlice::from(std::slice::from_raw_parts(self.bytes().as_ptr().cast::<T>(), self.len))
+        })
+    }
+
+    /// The elements, to be written.
+    ///
+    /// # Errors
+    /// [`upsweep::Error::DTypeMismatch`] if `T` is another type.
+    pub fn typed_mut<T: upsweep::types::Element>(&mut self) -> upsweep::Result<&mut [T]> {
+        if T::DTYPE != self.dtype {
+            return Err(upsweep::Error::DTypeMismatch { argument: "input", got: self.dtype, expected: T::DTYPE });
+        }
+        let start = self.first_byte();
+        // SAFETY: as in `slice`, and `self` is borrowed exclusively.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast::<u8>().add(start).cast::<T>(), self.len) })
+    }
+}
+
+/// Fills an output's bytes with the poison of a run. Bool outputs get valid bools, by turns.
+pub fn poison(bytes: &mut [u8], dtype: DType, run: u32) {
+    let pattern = POISONS[run as usize % POISONS.len()].to_le_bytes();
+    for (position, byte) in bytes.iter_mut().enumerate() {
+        *byte = if dtype == DType::Bool { (run % 2) as u8 } else { pattern[position % 4] };
+    }
+}
+
+/// A hash of bytes that any change of a byte changes (FNV-1a over 64-bit words, then the rest).
+pub fn fingerprint(bytes: &[u8]) -> u64 {
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let words = bytes.chunks_exact(8);
+    for &byte in words.remainder() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(PRIME);
+    }
+    for word in words {
+        let mut buffer = [0; 8];
+        buffer.copy_from_slice(word);
+        // Each step is a bijection of the state, so a single changed word changes the result.
+        hash = (hash ^ u64::from_le_bytes(buffer)).wrapping_mul(PRIME).rotate_left(29);
+    }
+    hash
+}

@@ -1,0 +1,1 @@
+//! Wrong kernels that the gate must reject.
