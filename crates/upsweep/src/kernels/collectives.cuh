@@ -65,39 +65,53 @@ template <class State, u32 N> struct SharedStates {
 
 // ------------------------------------------------------------------ streaming over packs
 
-// Thread state over tile after tile of BLOCK * PACKS packs, the tiles dealt to the blocks in turn. A lane's elements
-// follow from their indices alone: an unaligned input is read with narrower loads in the same order.
+// How the blocks share n elements: full rounds of one tile a block; what is left is dealt evenly in whole packs of N, so
+// that all blocks end together.
+struct Deal {
+  u64 rounds, rest_first, rest_share;
+};
+template <u64 TILE, u32 N> UPSWEEP_DEVICE Deal deal(u64 n) {
+  Deal deal;
+  deal.rounds = n / (u64(gridDim.x) * TILE);
+  deal.rest_first = deal.rounds * gridDim.x * TILE;
+  const u64 each = (n - deal.rest_first + gridDim.x - 1) / gridDim.x;
+  deal.rest_share = (each + N - 1) / N * N;
+  return deal;
+}
+
+// Thread state over this block's share. A lane's elements follow from their indices alone: an unaligned input is read
+// with narrower loads in the same order.
 template <class Op, u32 BLOCK, u32 PACKS> UPSWEEP_DEVICE typename Op::State stream_packs(const void* input, u64 n) {
   using T = typename Op::Input;
   constexpr u32 N = pack_size<T>();
   constexpr u64 TILE = u64(BLOCK) * PACKS * N;
   const T* elements = static_cast<const T*>(input);
   const bool aligned = is_aligned16(input);
+  const Deal share = deal<TILE, N>(n);
   typename Op::State state = Op::identity();
-  for (u64 tile = u64(blockIdx.x) * TILE; tile < n; tile += u64(gridDim.x) * TILE) {
-    const u64 first = tile + u64(threadIdx.x) * N;
-    if (tile + TILE <= n) {
-      Pack<T, N> packs[PACKS];
-      // All loads are issued before the first use.
-      if (aligned) {
+  Bits128 bits[PACKS];
+  // All loads of a tile are issued before the first use.
+  for (u64 round = 0; round < share.rounds; ++round) {
+    const u64 first = (round * gridDim.x + blockIdx.x) * TILE + threadIdx.x * N;
 #pragma unroll
-        for (u32 k = 0; k < PACKS; ++k) packs[k] = load_pack(elements + first + u64(k) * BLOCK * N);
-      } else {
+    for (u32 k = 0; k < PACKS; ++k) bits[k] = read_bits(elements + first + k * (BLOCK * N), aligned);
 #pragma unroll
-        for (u32 k = 0; k < PACKS; ++k) packs[k] = gather_pack(elements + first + u64(k) * BLOCK * N);
-      }
+    for (u32 k = 0; k < PACKS; ++k) state = Op::template fold<N>(state, unpack<T>(bits[k]).items, first + k * (BLOCK * N));
+  }
+  const u64 start = share.rest_first + blockIdx.x * share.rest_share;
+  const u64 end = start + share.rest_share < n ? start + share.rest_share : n;
+  const u64 first = start + threadIdx.x * N;
 #pragma unroll
-      for (u32 k = 0; k < PACKS; ++k) state = Op::template fold<N>(state, packs[k].items, first + u64(k) * BLOCK * N);
-    } else {
-      for (u32 k = 0; k < PACKS; ++k) {
-        const u64 at = first + u64(k) * BLOCK * N;
-        if (at + N <= n) {
-          Pack<T, N> pack = aligned ? load_pack(elements + at) : gather_pack(elements + at);
-          state = Op::template fold<N>(state, pack.items, at);
-        } else {
-          for (u64 i = at; i < n && i < at + N; ++i) state = Op::combine(state, Op::lift(elements[i], i));
-        }
-      }
+  for (u32 k = 0; k < PACKS; ++k) {
+    if (first + k * (BLOCK * N) + N <= end) bits[k] = read_bits(elements + first + k * (BLOCK * N), aligned);
+  }
+#pragma unroll
+  for (u32 k = 0; k < PACKS; ++k) {
+    const u64 at = first + k * (BLOCK * N);
+    if (at + N <= end) state = Op::template fold<N>(state, unpack<T>(bits[k]).items, at);
+    else {
+      // Fewer elements than a pack: at the very end of the input only.
+      for (u64 i = at; i < end; ++i) state = Op::combine(state, Op::lift(elements[i], i));
     }
   }
   return state;

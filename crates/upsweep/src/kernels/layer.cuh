@@ -120,27 +120,68 @@ template <class T, u32 N> struct alignas(sizeof(T) * N) Pack {
 // Elements of one 16-byte access.
 template <class T> constexpr u32 pack_size() { return 16 / sizeof(T); }
 
-struct Bits128 {
-  u32 x, y, z, w;
+struct alignas(16) Bits128 {
+  u32 word[4];
 };
 
 UPSWEEP_DEVICE bool is_aligned16(const void* pointer) { return (reinterpret_cast<u64>(pointer) & 15) == 0; }
 
-// Reads 16 bytes that nothing writes during the kernel.
-template <class T> UPSWEEP_DEVICE Pack<T, pack_size<T>()> load_pack(const T* pointer) {
-  union {
-    Bits128 bits;
-    Pack<T, pack_size<T>()> pack;
-  } u;
-  asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(u.bits.x), "=r"(u.bits.y), "=r"(u.bits.z), "=r"(u.bits.w) : "l"(pointer));
-  return u.pack;
+// The bits of one element as the element. Spelled out by size, so that packs of bytes stay in registers.
+template <class T> UPSWEEP_DEVICE T element_of(const Bits128& bits, u32 i) {
+  T x;
+  if constexpr (sizeof(T) == 8) {
+    u64 both = (u64(bits.word[2 * i + 1]) << 32) | bits.word[2 * i];
+    memcpy(&x, &both, 8);
+  } else if constexpr (sizeof(T) == 4) {
+    memcpy(&x, &bits.word[i], 4);
+  } else if constexpr (sizeof(T) == 2) {
+    u16 half = u16(bits.word[i / 2] >> (16 * (i % 2)));
+    memcpy(&x, &half, 2);
+  } else {
+    x = T(u8(bits.word[i / 4] >> (8 * (i % 4))));
+  }
+  return x;
 }
-// The same elements from an address that is only element-aligned: narrower loads, same lanes.
-template <class T> UPSWEEP_DEVICE Pack<T, pack_size<T>()> gather_pack(const T* pointer) {
+template <class T> UPSWEEP_DEVICE Pack<T, pack_size<T>()> unpack(const Bits128& bits) {
   Pack<T, pack_size<T>()> pack;
 #pragma unroll
-  for (u32 i = 0; i < pack_size<T>(); ++i) pack.items[i] = pointer[i];
+  for (u32 i = 0; i < pack_size<T>(); ++i) pack.items[i] = element_of<T>(bits, i);
   return pack;
+}
+
+// Reads 16 aligned bytes that nothing writes during the kernel.
+UPSWEEP_DEVICE Bits128 load_bits(const void* pointer) {
+  Bits128 bits;
+  asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(bits.word[0]), "=r"(bits.word[1]), "=r"(bits.word[2]), "=r"(bits.word[3])
+      : "l"(pointer));
+  return bits;
+}
+// The same elements from an address that is only element-aligned: narrower loads, same lanes.
+template <class T> UPSWEEP_DEVICE Bits128 gather_bits(const T* pointer) {
+  Bits128 bits = {{0, 0, 0, 0}};
+#pragma unroll
+  for (u32 i = 0; i < pack_size<T>(); ++i) {
+    T x = pointer[i];
+    if constexpr (sizeof(T) == 8) {
+      u64 both;
+      memcpy(&both, &x, 8);
+      bits.word[2 * i] = u32(both);
+      bits.word[2 * i + 1] = u32(both >> 32);
+    } else if constexpr (sizeof(T) == 4) {
+      memcpy(&bits.word[i], &x, 4);
+    } else if constexpr (sizeof(T) == 2) {
+      u16 half;
+      memcpy(&half, &x, 2);
+      bits.word[i / 2] |= u32(half) << (16 * (i % 2));
+    } else {
+      bits.word[i / 4] |= u32(u8(x)) << (8 * (i % 4));
+    }
+  }
+  return bits;
+}
+template <class T> UPSWEEP_DEVICE Bits128 read_bits(const T* pointer, bool aligned) {
+  return aligned ? load_bits(pointer) : gather_bits(pointer);
 }
 
 // ------------------------------------------------------------------ ordered accesses to global memory
@@ -228,27 +269,6 @@ UPSWEEP_DEVICE void bulk_load(void* shared, const void* global, u32 bytes, u64* 
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(shared)),
                "l"(global), "r"(bytes), "r"(shared_address(barrier))
                : "memory");
-}
-
-// ------------------------------------------------------------------ clusters (compute 9.0; not simulated)
-
-UPSWEEP_DEVICE u32 cluster_rank() {
-  u32 rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-UPSWEEP_DEVICE u32 cluster_blocks() {
-  u32 blocks;
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
-  return blocks;
-}
-UPSWEEP_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
-UPSWEEP_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
-// Stores a word at `shared` (an address of this block's shared memory) in the same place of another block of the cluster.
-UPSWEEP_DEVICE void cluster_store(u32* shared, u32 rank, u32 value) {
-  u32 remote;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(shared)), "r"(rank));
-  asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(remote), "r"(value) : "memory");
 }
 #endif
 

@@ -9,17 +9,15 @@
 
 namespace upsweep {
 
-// Folds N neighbours by a tree: the additions overlap and the error grows with log2(N).
+// The state of COUNT neighbours by a tree: additions overlap, the error grows with log2(COUNT). Halves are finished in
+// turn, so few states are alive at a time.
+template <class Op, u32 FIRST, u32 COUNT, class T, u32 N> UPSWEEP_DEVICE typename Op::State tree_of(const T (&items)[N], u64 index) {
+  if constexpr (COUNT == 1) return Op::lift(items[FIRST], index + FIRST);
+  else
+    return Op::combine(tree_of<Op, FIRST, COUNT / 2>(items, index), tree_of<Op, FIRST + COUNT / 2, COUNT - COUNT / 2>(items, index));
+}
 template <class Op, u32 N, class T> UPSWEEP_DEVICE typename Op::State tree_fold(typename Op::State state, const T (&items)[N], u64 index) {
-  typename Op::State level[N];
-#pragma unroll
-  for (u32 i = 0; i < N; ++i) level[i] = Op::lift(items[i], index + i);
-#pragma unroll
-  for (u32 width = N / 2; width > 0; width /= 2) {
-#pragma unroll
-    for (u32 i = 0; i < width; ++i) level[i] = Op::combine(level[i], level[i + width]);
-  }
-  return Op::combine(state, level[0]);
+  return Op::combine(state, tree_of<Op, 0, N>(items, index));
 }
 
 #define UPSWEEP_TREE_FOLD(SELF)                                                                             \
@@ -246,12 +244,7 @@ template <class T> struct LogSumExp {
     if (max == lowest()) return state;  // only -inf so far: nothing to add, and -inf - -inf must not be formed
 #pragma unroll
     for (u32 i = 0; i < N; ++i) value[i] = exp2_fast((value[i] - max) * log2e());
-#pragma unroll
-    for (u32 width = N / 2; width > 0; width /= 2) {
-#pragma unroll
-      for (u32 i = 0; i < width; ++i) value[i] = value[i] + value[i + width];
-    }
-    return {max, scaled(state, max) + value[0]};
+    return {max, scaled(state, max) + tree_of<Sum<R>, 0, N>(value, 0)};
   }
   static UPSWEEP_DEVICE Output finish(State state, u64) {
     bool finite = state.max - state.max == R(0);

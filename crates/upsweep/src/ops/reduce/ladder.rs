@@ -3,7 +3,7 @@
 #[cfg(feature = "cpu")]
 use super::cpu;
 use super::plan::Schedule;
-use super::{HostBody, Reduce, ReduceRung};
+use super::{HostBody, ReduceRung};
 use crate::flow::{Body, Claims, Expect, Explain, Forms, KernelFile, Rung};
 use crate::types::{DType, Operator};
 
@@ -245,7 +245,7 @@ pub(super) static LADDER: &[ReduceRung] = &[
         "published_words",
         "09_published_words.cu",
         WHOLE,
-        Schedule::Published { packs: 4, blocks_per_multiprocessor: 4 },
+        Schedule::Published { packs: 4, block: 512 },
         Explain {
             changed: "No counter and no fence: each state travels in 64-bit words that carry the call's tag, and the last block waits for them.",
             helps: "One memory hop instead of three (store and fence, atomic, load) between the last element and the result.",
@@ -258,9 +258,9 @@ pub(super) static LADDER: &[ReduceRung] = &[
         "bulk_copy",
         "10_bulk_copy.cu",
         Claims { compute: (9, 0), ..WHOLE },
-        Schedule::Bulk { consumers: 256, stages: 6, stage_bytes: 32 << 10 },
+        Schedule::Bulk { consumers: 256, stages: 3, stage_bytes: 64 << 10 },
         Explain {
-            changed: "The copy engine fills a ring of six 32 KiB stages in shared memory; one thread asks, eight warps add.",
+            changed: "The copy engine fills a ring of three 64 KiB stages in shared memory; one thread asks, eight warps add.",
             helps: "192 KiB in flight a multiprocessor without a register, and the blocks end together because the rest is dealt evenly.",
             cost: "Reads n items; two hand-overs a stage; one launch.",
             source: "PTX ISA, cp.async.bulk and mbarrier",
@@ -268,21 +268,8 @@ pub(super) static LADDER: &[ReduceRung] = &[
     ),
     cuda!(
         "11",
-        "cluster",
-        "11_cluster.cu",
-        Claims { compute: (9, 0), max_length: 1 << 20, ..WHOLE },
-        Schedule::Cluster { blocks: 16, packs: 4 },
-        Explain {
-            changed: "For small inputs: sixteen blocks of one cluster hand their states over through distributed shared memory.",
-            helps: "Nothing between the blocks goes through global memory: one cluster barrier instead of a round trip to L2.",
-            cost: "Reads n items; one remote shared store a block, two cluster barriers; one launch.",
-            source: "CUDA C++ Programming Guide, thread block clusters",
-        }
-    ),
-    cuda!(
-        "12",
         "axes",
-        "12_axes.cu",
+        "11_axes.cu",
         ANY,
         Schedule::Axes,
         Explain {
@@ -293,9 +280,3 @@ pub(super) static LADDER: &[ReduceRung] = &[
         }
     ),
 ];
-
-/// The planner's CPU rung.
-#[cfg(feature = "cpu")]
-pub(super) const CPU_CHOICE: &str = "threads";
-
-const _: fn() -> &'static [Rung<Reduce>] = || LADDER;

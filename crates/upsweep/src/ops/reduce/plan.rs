@@ -38,8 +38,8 @@ pub enum Schedule {
     Published {
         /// 16-byte loads in flight a thread.
         packs: u32,
-        /// Blocks of a multiprocessor.
-        blocks_per_multiprocessor: u32,
+        /// Threads of a block.
+        block: u32,
     },
     /// One launch, one block a multiprocessor fed by the copy engine, states published as tagged words.
     Bulk {
@@ -50,22 +50,13 @@ pub enum Schedule {
         /// Bytes of a stage.
         stage_bytes: u32,
     },
-    /// One launch of one cluster.
-    Cluster {
-        /// Blocks of the cluster.
-        blocks: u32,
-        /// 16-byte loads in flight a thread.
-        packs: u32,
-    },
     /// Rows of any layout.
     Axes,
 }
 
-/// Inputs up to this many bytes are reduced by one cluster, where there are clusters.
-const CLUSTER_MAX_BYTES: u64 = 512 << 10;
-
-/// From this many bytes on the copy engine's ring pays, where there is one.
-const BULK_MIN_BYTES: u64 = 8 << 20;
+/// Blocks among which a small input is spread before a thread takes more than one pack: fewer leave the memory system
+/// idle, more make the last block wait for more words (2^16 to 2^20 f32 on an H200: 2.06 us at 64 blocks).
+const SMALL_GRID: u64 = 64;
 
 /// Longest row that a warp reduces; longer ones get a block.
 const WARP_ROW: u64 = 1024;
@@ -93,22 +84,9 @@ fn choose(problem: &ReduceProblem, caps: &Caps) -> (&'static str, String) {
         let form = if shape.whole { "a strided array" } else { "a set of axes" };
         return ("axes", format!("{form}: rows by warps or blocks"));
     }
-    let bytes = shape.length * problem.dtype().size();
-    if cuda.compute >= (9, 0) {
-        if bytes <= CLUSTER_MAX_BYTES {
-            return (
-                "cluster",
-                format!("{bytes} B fit one cluster's reach (limit {CLUSTER_MAX_BYTES} B): no hop through global memory"),
-            );
-        }
-        if bytes >= BULK_MIN_BYTES {
-            return ("bulk_copy", format!("{bytes} B (at least {BULK_MIN_BYTES} B): the copy engine reaches the read ceiling"));
-        }
-        return ("published_words", format!("{bytes} B are too many for one cluster and too few to fill the copy engine's ring"));
-    }
     (
         "published_words",
-        format!("one launch, no fence; compute {}.{} has no clusters or bulk copies", cuda.compute.0, cuda.compute.1),
+        format!("one launch over {} multiprocessors, fixed order of additions, no fence and no counter", cuda.multiprocessors),
     )
 }
 
@@ -223,6 +201,18 @@ impl Lowering<'_> {
         let threads = (blocks_per_multiprocessor * 256).min(self.caps.threads_per_multiprocessor);
         let resident = self.caps.multiprocessors as u64 * (threads / block).max(1) as u64;
         self.length().div_ceil(tile).clamp(1, resident)
+    }
+
+    /// Blocks of a multiprocessor that a kernel compiled for full residency asks for: as many threads as the device
+    /// holds for light states, fewer where a thread needs more than 32 registers.
+    fn resident_blocks(&self, block: u32) -> u32 {
+        let divisor = match (self.problem.operator(), state_bytes(self.problem)) {
+            (Operator::LogSumExp, 16) => 4,
+            (Operator::LogSumExp, _) => 2,
+            (_, 0..=8) => 1,
+            _ => 2,
+        };
+        (self.caps.threads_per_multiprocessor / divisor / block).max(1)
     }
 
     fn publish(&mut self, blocks: u64) {
@@ -342,12 +332,16 @@ pub(super) fn lower(
             let args = vec![low.input(), Arg::U64(n), Arg::Scratch(0), output, Arg::U64(n), Arg::Control];
             low.launch("reduce_last_block", &format!(", {block}, {packs}"), grid, block, args)?;
         }
-        Schedule::Published { packs, blocks_per_multiprocessor } => {
-            let block = block_size(tuning, 256)?;
-            let grid = low.resident_grid(block, packs, blocks_per_multiprocessor);
+        Schedule::Published { packs, block } => {
+            let block = block_size(tuning, block)?;
+            let resident = low.resident_blocks(block);
+            let whole_packs = n.div_ceil(16 / problem.dtype().size());
+            let spread = whole_packs.div_ceil(block as u64).min(SMALL_GRID);
+            let grid = whole_packs.div_ceil(block as u64 * packs as u64).max(spread);
+            let grid = grid.clamp(1, caps.multiprocessors as u64 * resident as u64);
             low.publish(grid);
             let args = vec![low.input(), Arg::U64(n), output, Arg::U64(n), Arg::Control];
-            low.launch("reduce_published_words", &format!(", {block}, {packs}"), grid, block, args)?;
+            low.launch("reduce_published_words", &format!(", {block}, {packs}, {resident}"), grid, block, args)?;
         }
         Schedule::Bulk { consumers, stages, stage_bytes } => {
             let consumers = block_size(tuning, consumers)?.min(512);
@@ -358,12 +352,6 @@ pub(super) fn lower(
             let parameters = format!(", {consumers}, {stages}, {stage_bytes}");
             let launch = low.launch("reduce_bulk_copy", &parameters, grid, consumers + 32, args)?;
             launch.shared_bytes = stages * (stage_bytes + 16);
-        }
-        Schedule::Cluster { blocks, packs } => {
-            let block = block_size(tuning, 1024)?;
-            let args = vec![low.input(), Arg::U64(n), output, Arg::U64(n)];
-            let launch = low.launch("reduce_cluster", &format!(", {block}, {packs}, {blocks}"), blocks as u64, block, args)?;
-            launch.cluster = blocks;
         }
         Schedule::Axes => low.axes()?,
     }

@@ -13,7 +13,9 @@ UPSWEEP_KERNEL reduce_divergent(const void* input, u64 n, void* partials, void* 
   const u32 tid = threadIdx.x;
   tree[tid] = read<Op, Source>(input, u64(blockIdx.x) * BLOCK + tid, n);
   __syncthreads();
-  for (u32 s = 1; s < BLOCK; s *= 2) {
+  // The bound is blockDim.x, as in the document: with a constant the compiler unrolls the loop, turns `%` into a mask, and
+  // the fault this rung shows is gone.
+  for (u32 s = 1; s < blockDim.x; s *= 2) {
     if (tid % (2 * s) == 0) tree[tid] = Op::combine(tree[tid], tree[tid + s]);
     __syncthreads();
   }

@@ -13,9 +13,9 @@ UPSWEEP_KERNEL reduce_non_divergent(const void* input, u64 n, void* partials, vo
   const u32 tid = threadIdx.x;
   tree[tid] = read<Op, Source>(input, u64(blockIdx.x) * BLOCK + tid, n);
   __syncthreads();
-  for (u32 s = 1; s < BLOCK; s *= 2) {
+  for (u32 s = 1; s < blockDim.x; s *= 2) {
     const u32 at = 2 * s * tid;
-    if (at < BLOCK) tree[at] = Op::combine(tree[at], tree[at + s]);
+    if (at < blockDim.x) tree[at] = Op::combine(tree[at], tree[at + s]);
     __syncthreads();
   }
   if (tid == 0) emit<Op>(tree[0], partials, output, count);

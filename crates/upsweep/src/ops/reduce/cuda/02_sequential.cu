@@ -13,7 +13,7 @@ UPSWEEP_KERNEL reduce_sequential(const void* input, u64 n, void* partials, void*
   const u32 tid = threadIdx.x;
   tree[tid] = read<Op, Source>(input, u64(blockIdx.x) * BLOCK + tid, n);
   __syncthreads();
-  for (u32 s = BLOCK / 2; s > 0; s /= 2) {
+  for (u32 s = blockDim.x / 2; s > 0; s /= 2) {
     if (tid < s) tree[tid] = Op::combine(tree[tid], tree[tid + s]);
     __syncthreads();
   }

@@ -14,7 +14,7 @@ UPSWEEP_KERNEL reduce_first_add_on_load(const void* input, u64 n, void* partials
   const u64 first = u64(blockIdx.x) * (2 * BLOCK) + tid;
   tree[tid] = Op::combine(read<Op, Source>(input, first, n), read<Op, Source>(input, first + BLOCK, n));
   __syncthreads();
-  for (u32 s = BLOCK / 2; s > 0; s /= 2) {
+  for (u32 s = blockDim.x / 2; s > 0; s /= 2) {
     if (tid < s) tree[tid] = Op::combine(tree[tid], tree[tid + s]);
     __syncthreads();
   }

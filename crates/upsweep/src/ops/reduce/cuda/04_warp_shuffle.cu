@@ -15,7 +15,7 @@ UPSWEEP_KERNEL reduce_warp_shuffle(const void* input, u64 n, void* partials, voi
   const u64 first = u64(blockIdx.x) * (2 * BLOCK) + tid;
   tree[tid] = Op::combine(read<Op, Source>(input, first, n), read<Op, Source>(input, first + BLOCK, n));
   __syncthreads();
-  for (u32 s = BLOCK / 2; s > WARP; s /= 2) {
+  for (u32 s = blockDim.x / 2; s > WARP; s /= 2) {
     if (tid < s) tree[tid] = Op::combine(tree[tid], tree[tid + s]);
     __syncthreads();
   }

@@ -6,20 +6,6 @@
 
 namespace upsweep {
 
-// Every block takes whole tiles in turn; what is left after the last full round is dealt evenly, in whole packs, so
-// that all blocks end together.
-struct BulkShare {
-  u64 full_rounds, rest_first, rest_share;
-};
-template <u64 TILE, u32 N> UPSWEEP_DEVICE BulkShare bulk_share(u64 n) {
-  BulkShare share;
-  share.full_rounds = n / (u64(gridDim.x) * TILE);
-  share.rest_first = share.full_rounds * gridDim.x * TILE;
-  const u64 each = (n - share.rest_first + gridDim.x - 1) / gridDim.x;
-  share.rest_share = (each + N - 1) / N * N;
-  return share;
-}
-
 template <class Op, u32 CONSUMERS, u32 STAGES, u32 STAGE_BYTES>
 __global__ void __launch_bounds__(CONSUMERS + 32) reduce_bulk_copy(const void* input, u64 n, void* output, u64 count, Control* control) {
 #if __CUDA_ARCH__ >= 900
@@ -36,14 +22,14 @@ __global__ void __launch_bounds__(CONSUMERS + 32) reduce_bulk_copy(const void* i
   const u32 epoch = load_relaxed(&control->epoch);
   const T* elements = static_cast<const T*>(input);
   const bool aligned = is_aligned16(input);
-  const BulkShare share = bulk_share<TILE, N>(n);
+  const Deal share = deal<TILE, N>(n);
   // Tile r of this block: `first` and its number of elements; the tile after the last full round may be short or empty.
-  const u64 tiles = share.full_rounds + 1;
+  const u64 tiles = share.rounds + 1;
   auto tile_first = [&](u64 r) {
-    return r < share.full_rounds ? (r * gridDim.x + blockIdx.x) * TILE : share.rest_first + blockIdx.x * share.rest_share;
+    return r < share.rounds ? (r * gridDim.x + blockIdx.x) * TILE : share.rest_first + blockIdx.x * share.rest_share;
   };
   auto tile_length = [&](u64 r, u64 first) -> u64 {
-    if (r < share.full_rounds) return TILE;
+    if (r < share.rounds) return TILE;
     return first >= n ? 0 : (n - first < share.rest_share ? n - first : share.rest_share);
   };
   const bool producer = threadIdx.x >= CONSUMERS;
@@ -89,18 +75,18 @@ __global__ void __launch_bounds__(CONSUMERS + 32) reduce_bulk_copy(const void* i
       const u64 first = tile_first(r);
       const u32 length = u32(tile_length(r, first));
       const u32 packs = length / N;
-      const Pack<T, N>* staged = reinterpret_cast<const Pack<T, N>*>(ring + u64(stage) * STAGE_BYTES);
+      const Bits128* staged = reinterpret_cast<const Bits128*>(ring + u64(stage) * STAGE_BYTES);
       if (aligned && packs > 0) wait(full + stage, u32(r / STAGES) & 1);
       if (length == TILE) {
 #pragma unroll 4
         for (u32 p = threadIdx.x; p < u32(TILE / N); p += CONSUMERS) {
-          Pack<T, N> pack = aligned ? staged[p] : gather_pack(elements + first + u64(p) * N);
-          state = Op::template fold<N>(state, pack.items, first + u64(p) * N);
+          const Bits128 bits = aligned ? staged[p] : gather_bits(elements + first + u64(p) * N);
+          state = Op::template fold<N>(state, unpack<T>(bits).items, first + u64(p) * N);
         }
       } else {
         for (u32 p = threadIdx.x; p < packs; p += CONSUMERS) {
-          Pack<T, N> pack = aligned ? staged[p] : gather_pack(elements + first + u64(p) * N);
-          state = Op::template fold<N>(state, pack.items, first + u64(p) * N);
+          const Bits128 bits = aligned ? staged[p] : gather_bits(elements + first + u64(p) * N);
+          state = Op::template fold<N>(state, unpack<T>(bits).items, first + u64(p) * N);
         }
         // Fewer elements than a pack at the very end: the copy engine moves whole packs only.
         const u32 tail = packs * N + threadIdx.x;

@@ -1,4 +1,4 @@
-// Rung 12, axes: any set of axes of any strides; long rows are cut into chunks of fixed length, each chunk reduced by a warp or a block.
+// Rung 11, axes: any set of axes of any strides; long rows are cut into chunks of fixed length, each chunk reduced by a warp or a block.
 // input: elements (or chunk states of the first pass) at the addresses that AxesShape describes; partials: outputs * chunks states; output: one result an output
 // launch: grid up to a few thousand blocks that stride over (output, chunk) pairs, block 256; static shared memory 8 states
 // cost: one read of every element, one write an output (and a chunk); a row's bits depend on its values and its length alone
