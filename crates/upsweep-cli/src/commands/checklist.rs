@@ -1,0 +1,38 @@
+//! `checklist`: the assignment's nine boxes.
+
+use super::{Bar, context, ladder, record_json, seed};
+use crate::args::ChecklistArgs;
+use crate::device::Device;
+use crate::output::{Report, Section};
+use upsweep_gate::checklist::{ChecklistOptions, checklist};
+
+/// Runs the command. A box that is not met is an answer, not a failure.
+///
+/// # Errors
+/// The library's and the output's errors.
+pub fn run(args: &ChecklistArgs) -> anyhow::Result<()> {
+    let device = Device::select(args.device.device)?;
+    let mut target = device.target()?;
+    let options = ChecklistOptions {
+        n: args.n.unwrap_or_else(|| ladder::default_n(&device)),
+        repeats: ladder::default_repeats(&device),
+        seed: seed(args.seed),
+    };
+    let bar = Bar::new();
+    let record = checklist(&mut *target, options, &context(), &mut |progress| bar.show(progress))?;
+    drop(bar);
+    let mut section = Section::new(
+        format!("The nine boxes on {} ({})", record.device.name, record.device.kind),
+        &["box", "asks", "state", "evidence"],
+    );
+    for one in &record.boxes {
+        let state = match one.met {
+            Some(true) => "met",
+            Some(false) => "not met",
+            None => "not built",
+        };
+        section.row([one.number.to_string(), one.text.clone(), state.into(), one.evidence.clone()]);
+    }
+    section.notes.push(format!("Seed {}, commit {}.", record.seed, record.commit));
+    Report { sections: vec![section], json: record_json(&record)? }.write(&args.output)
+}

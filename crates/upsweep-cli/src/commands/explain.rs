@@ -1,0 +1,107 @@
+//! `explain`: a rung's story and its figures.
+
+use super::{committed_records, list};
+use crate::args::{DeviceChoice, ExplainArgs};
+use crate::device::Device;
+use crate::output::{Report, Section};
+use serde_json::json;
+use upsweep::device::caps::DeviceKind;
+use upsweep::flow::Body;
+use upsweep::ops::reduce::ReduceRung;
+use upsweep_gate::record::{Kind, Row};
+
+/// Runs the command.
+///
+/// # Errors
+/// [`upsweep::Error::UnknownRung`]; those of the output.
+pub fn run(args: &ExplainArgs) -> anyhow::Result<()> {
+    let kinds: Vec<DeviceKind> = match args.device {
+        None => vec![DeviceKind::Cpu, DeviceKind::Cuda],
+        Some(DeviceChoice::Cpu) => vec![DeviceKind::Cpu],
+        // A story needs no device, so `cuda` is explained on any machine.
+        Some(DeviceChoice::Cuda(_)) => vec![DeviceKind::Cuda],
+        Some(DeviceChoice::Auto) => vec![Device::select(DeviceChoice::Auto)?.kind()],
+    };
+    let rungs = select(args.target.rung.as_deref(), &kinds)?;
+    let mut report = Report::default();
+    let mut values = Vec::new();
+    for rung in rungs {
+        let figures = figures(rung);
+        report.sections.push(section(rung, &figures));
+        let mut value = list::rung_json(rung);
+        value["figures"] =
+            json!(figures.iter().map(|f| json!({"record": f.path, "device": f.device, "row": f.row})).collect::<Vec<_>>());
+        values.push(value);
+    }
+    report.json = json!({ "rungs": values });
+    report.write(&args.output)
+}
+
+fn select(name: Option<&str>, kinds: &[DeviceKind]) -> anyhow::Result<Vec<&'static ReduceRung>> {
+    let Some(name) = name else {
+        return Ok(list::ladder().iter().filter(|r| kinds.contains(&r.device())).collect());
+    };
+    let found: Vec<_> = kinds.iter().filter_map(|kind| ReduceRung::find(*kind, name).ok()).collect();
+    if found.is_empty() {
+        let known: Vec<String> = list::ladder()
+            .iter()
+            .filter(|r| kinds.contains(&r.device()))
+            .map(|r| format!("{}-{} ({})", r.number, r.name, r.device().name()))
+            .collect();
+        return Err(upsweep::Error::UnknownRung { name: name.into(), known: known.join(", ") }.into());
+    }
+    Ok(found)
+}
+
+/// A row of a committed record.
+struct Figure {
+    path: &'static str,
+    device: String,
+    row: Row,
+}
+
+/// The rung's verified rows in the committed ladders.
+fn figures(rung: &ReduceRung) -> Vec<Figure> {
+    let name = format!("{}-{}", rung.number, rung.name);
+    let mut figures = Vec::new();
+    for (path, record) in committed_records() {
+        if record.kind != Kind::Ladder || !record.invalid.is_empty() {
+            continue;
+        }
+        let rows = record.rows.into_iter().filter(|row| row.rung == name && row.device == rung.device().name() && row.verified);
+        figures.extend(rows.map(|row| Figure { path, device: record.device.name.clone(), row }));
+    }
+    figures
+}
+
+fn section(rung: &ReduceRung, figures: &[Figure]) -> Section {
+    let explain = &rung.explain;
+    let mut section = Section::new(format!("{} on {}", rung.id(), list::device(rung)), &["", ""]);
+    let mut line = |what: &str, text: String| section.row([what.into(), text]);
+    line("what changed", explain.changed.into());
+    line("why it helps", explain.helps.into());
+    line("cost", explain.cost.into());
+    line("source", explain.source.into());
+    let claims = &rung.claims;
+    line(
+        "claims",
+        format!("operators {}; dtypes {}; {}", list::operators(claims), list::dtypes(claims), list::forms(claims.forms)),
+    );
+    if rung.device() == DeviceKind::Cuda {
+        let limit =
+            if claims.max_length == u64::MAX { String::new() } else { format!("; at most {} elements", claims.max_length) };
+        line("needs", format!("compute capability {}.{}{limit}", claims.compute.0, claims.compute.1));
+    }
+    line("deterministic", if rung.deterministic { "yes" } else { "no: the last bits may differ from run to run" }.into());
+    line("gate expects", list::expected(rung));
+    if let Body::Cuda { file, .. } = &rung.body {
+        line("kernel", file.path.into());
+    }
+    for Figure { path, device, row } in figures {
+        line(&format!("figure, {device}"), format!("{} ({path})", super::rows::in_words(row)));
+    }
+    if figures.is_empty() {
+        line("figure", "no committed record has this rung; measure it with `upsweep ladder reduce`".into());
+    }
+    section
+}

@@ -1,0 +1,76 @@
+//! The subcommands: each checks its arguments, asks the library or the gate, and makes a report.
+
+pub mod bench;
+pub mod checklist;
+pub mod compare;
+pub mod doctor;
+pub mod explain;
+pub mod ladder;
+pub mod list;
+pub mod run;
+pub mod verify;
+
+mod rows;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::hash::{BuildHasher, RandomState};
+use std::io::Write;
+use upsweep::flow::Op;
+use upsweep::ops::reduce::Reduce;
+use upsweep_gate::record::Record;
+use upsweep_gate::verify::{Context, Progress};
+
+/// Every operation.
+pub const OPS: &[&str] = &[Reduce::NAME];
+
+/// A remark for people, on standard error. Standard error may be closed: then nobody reads it.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// The seed that was asked for, or a fresh one. Either way it is printed with the result.
+pub(crate) fn seed(asked: Option<u64>) -> u64 {
+    // The standard library's hash keys are fresh random bits in every process. 53 bits survive JSON readers that hold
+    // numbers as f64.
+    asked.unwrap_or_else(|| RandomState::new().hash_one("seed") >> 11)
+}
+
+/// What records say of this run.
+pub(crate) fn context() -> Context {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    Context { command: format!("upsweep {}", words.join(" ")), commit: crate::build::COMMIT.into() }
+}
+
+/// A bar on standard error, shown on terminals only.
+pub(crate) struct Bar(ProgressBar);
+
+impl Bar {
+    pub(crate) fn new() -> Bar {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Bar(bar)
+    }
+
+    pub(crate) fn show(&self, progress: Progress) {
+        self.0.set_length(progress.total);
+        self.0.set_position(progress.done);
+        self.0.set_message(progress.what);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// A record as JSON.
+pub(crate) fn record_json(record: &Record) -> anyhow::Result<serde_json::Value> {
+    Ok(serde_json::to_value(record)?)
+}
+
+/// The committed records that are of this schema; others are left out (an older page of the same book).
+pub(crate) fn committed_records() -> impl Iterator<Item = (&'static str, Record)> {
+    crate::build::RECORDS.iter().filter_map(|(path, text)| Record::from_json(text, path).ok().map(|record| (*path, record)))
+}

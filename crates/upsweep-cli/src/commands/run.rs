@@ -1,0 +1,107 @@
+//! `run`: an operator on a tensor of a file.
+
+use super::note;
+use crate::args::{Accuracy, RunArgs, RunFormat};
+use crate::device::Device;
+use crate::failure::Failure;
+use crate::output;
+use crate::tensor::{Tensor, read_file, write_npy};
+use serde_json::{Value, json};
+use upsweep::ops::reduce::{Reduce, ReduceProblem, plan};
+use upsweep::types::{DType, dispatch};
+
+/// Values that are printed of an array.
+const SHOWN: usize = 6;
+/// Values that are put into JSON of an array.
+const SHOWN_JSON: usize = 1024;
+
+/// Runs the command.
+///
+/// # Errors
+/// [`crate::tensor::TensorError`]; the library's and the output's errors.
+pub fn run(args: &RunArgs) -> anyhow::Result<()> {
+    if let Some(path) = &args.out
+        && path.extension().and_then(|e| e.to_str()) != Some("npy")
+    {
+        return Err(Failure::Usage(format!("`--out` is {}, but a file that ends in .npy is allowed", path.display())).into());
+    }
+    let device = Device::select(args.device.device)?;
+    let input = read_file(&args.file, args.tensor.as_deref())?;
+    let axes = (!args.axis.is_empty()).then_some(args.axis.as_slice());
+    let accuracy = match args.accuracy {
+        Accuracy::Fast => upsweep::types::Accuracy::Fast,
+        Accuracy::Compensated => upsweep::types::Accuracy::Compensated,
+    };
+    let problem = ReduceProblem::new(args.operator, input.dtype(), input.layout(), axes)?.with_accuracy(accuracy)?;
+    let plan = plan(&problem, &device.caps())?;
+    let mut result = Tensor::zeroed(problem.output_dtype(), &problem.shape().output_shape)?;
+    device.reduce(&plan, &input, &mut result)?;
+    if let Some(path) = &args.out {
+        if result.dtype().row().npy.is_none() {
+            note(&format!(
+                "{} is not a NumPy dtype: the result is written as f32, which holds every value exactly",
+                result.dtype()
+            ));
+        }
+        output::write_whole(path, |mut file| write_npy(&mut file, &result))?;
+    }
+    let shape = result.layout().shape();
+    let text = match (args.format, &args.out) {
+        (RunFormat::Json, _) => {
+            let value = json!({
+                "op": <Reduce as upsweep::flow::Op>::NAME,
+                "operator": args.operator.name(),
+                "dtype": input.dtype().name(),
+                "shape": input.layout().shape(),
+                "axes": axes,
+                "device": device.kind().name(),
+                "rung": format!("{}-{}", plan.rung.number, plan.rung.name),
+                "output_dtype": result.dtype().name(),
+                "output_shape": shape,
+                "out": args.out,
+                "values": (result.len() <= SHOWN_JSON).then(|| (0..result.len()).map(|i| number(&result, i)).collect::<Vec<_>>()),
+            });
+            serde_json::to_string_pretty(&value)? + "\n"
+        }
+        // The result is in the file.
+        (RunFormat::Table, Some(_)) => String::new(),
+        (RunFormat::Table, None) if shape.is_empty() => {
+            format!("{} of {} {:?}: {}\n", args.operator, input.dtype(), input.layout().shape(), result.display(0))
+        }
+        (RunFormat::Table, None) => {
+            format!(
+                "{} of {} {:?}: {} {shape:?} {}\n",
+                args.operator,
+                input.dtype(),
+                input.layout().shape(),
+                result.dtype(),
+                short(&result)
+            )
+        }
+    };
+    output::print(&text)
+}
+
+/// The first and last values of an array.
+fn short(tensor: &Tensor) -> String {
+    let half = SHOWN / 2;
+    let values: Vec<String> = if tensor.len() <= SHOWN {
+        (0..tensor.len()).map(|i| tensor.display(i)).collect()
+    } else {
+        let first = (0..half).map(|i| tensor.display(i));
+        let last = (tensor.len() - half..tensor.len()).map(|i| tensor.display(i));
+        first.chain(std::iter::once("...".into())).chain(last).collect()
+    };
+    format!("[{}]", values.join(", "))
+}
+
+/// An element in JSON: a number, or a string for what JSON has no number for.
+fn number(tensor: &Tensor, position: usize) -> Value {
+    let text = tensor.display(position);
+    let parsed = match tensor.dtype() {
+        DType::Bool => serde_json::from_str(&text),
+        // The shortest text of an f32 is a valid JSON number; through f64 it would get more digits.
+        dtype => dispatch!(dtype, _T => serde_json::from_str::<serde_json::Number>(&text).map(Value::Number)),
+    };
+    parsed.unwrap_or(Value::String(text))
+}

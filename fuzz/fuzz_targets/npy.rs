@@ -1,0 +1,4 @@
+//! See `upsweep_cli::fuzz::npy`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| upsweep_cli::fuzz::npy(bytes));
