@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""NumPy and torch on the CPU: sum, max, argmax, logsumexp of n f32 elements, verified, then timed.
+
+    python3 peers/cpu_reduce.py [--n 67108864] [--threads 2] [--repeats 15] [--seed 1] [--out FILE]
+
+Every row is checked against a reference in float64 before it is timed; a wrong result is a row without a time and
+exit code 1. A peer that is not installed is named in "missing" and has no rows. All peers read one buffer, and the
+repeats go round all of them, so that a disturbance of the machine meets each alike. NumPy has no logsumexp of its
+own: its row is the usual two lines (maximum, then the log of the sum of shifted exponentials).
+
+Exit codes: 0 all verified, 1 a peer was wrong, 2 usage.
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import sys
+import time
+
+UNIT_ROUNDOFF = 2.0**-24
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n", type=size, default=1 << 26, help="elements, also as 2^26 (default 2^26)")
+    parser.add_argument("--threads", type=positive, default=2, help="threads of torch (default 2; NumPy uses one)")
+    parser.add_argument("--repeats", type=positive, default=15, help="timed calls of each row (default 15)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the data (default 1)")
+    parser.add_argument("--out", help="write the JSON to this file instead of standard output")
+    return parser.parse_args()
+
+
+def positive(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return value
+
+
+def size(text):
+    base, power, exponent = text.partition("^")
+    return positive(str(int(base) ** int(exponent))) if power else positive(text)
+
+
+def references(np, x):
+    """The right answers in float64, and how far an f32 implementation may be off."""
+    wide = x.astype(np.float64)
+    total = math.fsum(np.add.reduceat(wide, np.arange(0, x.size, 1 << 16)))
+    magnitude = float(np.abs(wide).sum())
+    steps = math.log2(max(x.size, 2))
+    top = float(wide.max())
+    log_sum = top + math.log(float(np.exp(wide - top).sum()))
+    # The accumulators of both peers take some hundred elements each before a tree begins.
+    chain = 128 + steps
+    return {
+        "sum": (total, chain * UNIT_ROUNDOFF * magnitude),
+        "max": (top, 0.0),
+        "argmax": (int(np.flatnonzero(wide == top)[0]), 0),
+        "logsumexp": (log_sum, chain * UNIT_ROUNDOFF + 4 * UNIT_ROUNDOFF * abs(log_sum)),
+    }
+
+
+def peers(np, x, threads):
+    """(rung, operator, call) for each peer that is installed; versions; what is missing."""
+
+    def numpy_logsumexp():
+        top = x.max()
+        return top + np.log(np.exp(x - top).sum())
+
+    calls = [
+        ("numpy", "sum", x.sum),
+        ("numpy", "max", x.max),
+        ("numpy", "argmax", x.argmax),
+        ("numpy", "logsumexp", numpy_logsumexp),
+    ]
+    versions, missing = {"numpy": np.__version__}, []
+    try:
+        import torch
+    except ImportError as error:
+        missing.append(f"torch: {error}")
+    else:
+        torch.set_num_threads(threads)
+        versions["torch"] = torch.__version__
+        t = torch.from_numpy(x)
+        calls += [
+            ("torch", "sum", lambda: t.sum().item()),
+            ("torch", "max", lambda: t.max().item()),
+            ("torch", "argmax", lambda: t.argmax().item()),
+            ("torch", "logsumexp", lambda: torch.logsumexp(t, 0).item()),
+        ]
+    return calls, versions, missing
+
+
+def quantile(ordered, fraction):
+    position = fraction * (len(ordered) - 1)
+    low = math.floor(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+def main():
+    options = parse()
+    try:
+        import numpy as np
+    except ImportError as error:
+        sys.exit(f"numpy is needed: {error}. Next step: python3 -m pip install numpy torch")
+    x = np.random.default_rng(options.seed).standard_normal(options.n, dtype=np.float32)
+    expected = references(np, x)
+    calls, versions, missing = peers(np, x, options.threads)
+
+    rows, timed = [], []
+    for rung, operator, call in calls:
+        answer, bound = expected[operator]
+        # A plain number: an f32 scalar would round the difference to f32.
+        got = int(call()) if operator == "argmax" else float(call())
+        error = abs(got - answer)
+        # Not `error > bound`: NaN must fail.
+        verified = bool(error <= bound)
+        output_bytes = 8 if operator == "argmax" else 4
+        row = {
+            "op": "reduce",
+            "rung": rung,
+            "device": "cpu",
+            "operator": operator,
+            "dtype": "f32",
+            "n": options.n,
+            "verified": verified,
+            "error": float(error),
+            "bound": float(bound),
+            "bytes": 4 * options.n + output_bytes,
+        }
+        rows.append(row)
+        if verified:
+            timed.append((row, call, []))
+        else:
+            print(f"{rung} {operator}: {got}, should be {answer} within {bound}", file=sys.stderr)
+    for repeat in range(options.repeats + 1):
+        for _, call, seconds in timed:
+            start = time.perf_counter()
+            call()
+            elapsed = time.perf_counter() - start
+            # The first round is the warm-up.
+            if repeat > 0:
+                seconds.append(elapsed)
+    for row, _, seconds in timed:
+        seconds.sort()
+        median = quantile(seconds, 0.5)
+        row.update(
+            seconds=median,
+            seconds_min=seconds[0],
+            seconds_p10=quantile(seconds, 0.1),
+            seconds_p90=quantile(seconds, 0.9),
+            repeats=len(seconds),
+            bytes_per_second=row["bytes"] / median,
+        )
+
+    report = {
+        "schema": 1,
+        "kind": "peers",
+        "device": {"kind": "cpu", "name": processor(), "cores": os.cpu_count()},
+        "threads": options.threads,
+        "seed": options.seed,
+        "versions": {"python": platform.python_version(), **versions},
+        "missing": missing,
+        "rows": rows,
+    }
+    text = json.dumps(report, indent=1) + "\n"
+    if options.out:
+        # The file appears whole or not at all.
+        partial = options.out + ".partial"
+        with open(partial, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(partial, options.out)
+    else:
+        sys.stdout.write(text)
+    return 0 if all(row["verified"] for row in rows) else 1
+
+
+def processor():
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
