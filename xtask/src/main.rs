@@ -1,2 +1,59 @@
-//! Tasks.
-fn main() {}
+//! The project's tasks. `cargo xtask test` is everything that CI checks.
+
+mod kernels;
+mod licences;
+mod links;
+mod paths;
+mod ptxas;
+mod ratchet;
+mod steps;
+mod tables;
+mod variants;
+
+use anyhow::{Result, bail};
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask TASK
+
+  test                       all that CI checks
+  kernels [--all] [--bless]  compile the kernels for their targets without a GPU; --all: every variant for every target
+                             (default: every variant for the main targets, a pairwise covering set for the others);
+                             --bless: rewrite xtask/kernel-resources.tsv
+  tables [--check]           write the generated tables and pages; --check: only say which are stale
+  licences                   hold every dependency's licence to deny.toml
+  links                      check the relative links of the Markdown files";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[&str]) -> Result<()> {
+    match words {
+        ["test"] => steps::test(),
+        ["kernels", flags @ ..] => {
+            for flag in flags {
+                if !["--all", "--bless"].contains(flag) {
+                    bail!("`kernels` got {flag}; allowed are --all and --bless");
+                }
+            }
+            kernels::run(flags.contains(&"--all"), flags.contains(&"--bless"))
+        }
+        ["tables"] => tables::write(),
+        ["tables", "--check"] => tables::check(),
+        ["licences"] => licences::check(),
+        ["links"] => links::check(),
+        ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        _ => bail!("{USAGE}"),
+    }
+}

@@ -10,3 +10,8 @@ pub mod types;
 pub use error::{Error, Result};
 #[doc(hidden)]
 pub use half;
+
+/// The README's example, compiled and run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;

@@ -1,0 +1,243 @@
+//! Compiles the kernels for their targets without a GPU, and holds what they use to the ratchet.
+
+use crate::ptxas::{self, Usage};
+use crate::ratchet::{self, Listing};
+use crate::variants::{self, Variant, Variants};
+use crate::paths;
+use anyhow::{Context, Result, bail};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+use upsweep::device::caps::CudaCaps;
+use upsweep::device::cuda::cache::Cache;
+use upsweep::device::cuda::nvrtc::{self, Artefact, Compiler};
+use upsweep::flow::KernelFile;
+
+/// The compiler's wheel: the version is part of the ratchet, since another one allocates registers differently.
+const WHEEL: &str = "nvidia-cuda-nvrtc";
+const VERSION: &str = "13.0.88";
+
+/// Targets for which every variant is compiled in CI: the one that the project's figures are from, and the oldest.
+/// The others get a pairwise covering set; all of them together take three times as long.
+const COMPLETE: [&str; 2] = ["sm_90a", "sm_75"];
+
+/// Expressions of one compilation: enough to share the parsing of the headers, few enough to keep all threads busy.
+const BATCH: usize = 12;
+
+/// One compilation.
+struct Job {
+    target: String,
+    file: KernelFile,
+    expressions: Vec<String>,
+}
+
+/// Compiles the kernels; `all`: every variant for every target. `bless`: rewrite the ratchet's list.
+pub(crate) fn run(all: bool, bless: bool) -> Result<()> {
+    let start = Instant::now();
+    let compiler = load()?;
+    println!("{compiler:?}");
+    let mut jobs = Vec::new();
+    let mut planned: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut total = 0;
+    for device in variants::devices() {
+        let every = variants::all(&device)?;
+        let picked = variants::planned(&device)?;
+        let chosen = choose(&device, &every, all);
+        println!(
+            "{:8} {} of {} variants, {} of the planner's {}",
+            device.target(),
+            chosen.len(),
+            every.len(),
+            picked.iter().filter(|e| chosen.contains_key(*e)).count(),
+            picked.len()
+        );
+        total += chosen.len();
+        jobs.extend(batches(&device, chosen.values()));
+        planned.insert(device.target(), picked);
+    }
+    let (results, cached) = compile(&compiler, &jobs);
+    let mut failures = Vec::new();
+    let mut measured = Listing::new();
+    for (job, result) in jobs.iter().zip(results) {
+        match result.and_then(|artefact| usages(job, &artefact)) {
+            Ok(usages) => {
+                for (expression, usage) in usages {
+                    if planned[&job.target].contains(&expression) {
+                        measured.insert((job.target.clone(), expression.replace("upsweep::", "")), usage);
+                    }
+                }
+            }
+            Err(error) => failures.push(format!("{} for {}: {error:#}", job.file.path, job.target)),
+        }
+    }
+    println!(
+        "{total} kernels in {} compilations ({cached} unchanged since an earlier run): {:.1} s",
+        jobs.len(),
+        start.elapsed().as_secs_f64()
+    );
+    if !failures.is_empty() {
+        bail!("{} of {} compilations failed:\n{}", failures.len(), jobs.len(), failures.join("\n"));
+    }
+    hold(&measured, all, bless)
+}
+
+/// The variants that are compiled for a device.
+fn choose(device: &CudaCaps, every: &Variants, all: bool) -> Variants {
+    if all {
+        return every.clone();
+    }
+    // Block sizes that a user may ask for multiply everything by five: they are covered pairwise on every target.
+    let mut chosen = variants::covering(every);
+    if COMPLETE.contains(&device.target().as_str()) {
+        chosen.extend(every.iter().filter(|(_, v)| !v.other_block).map(|(e, v)| (e.clone(), v.clone())));
+    }
+    chosen
+}
+
+fn batches<'a>(device: &CudaCaps, variants: impl Iterator<Item = &'a Variant>) -> Vec<Job> {
+    let mut by_file: BTreeMap<&str, (KernelFile, Vec<String>)> = BTreeMap::new();
+    for variant in variants {
+        by_file.entry(variant.file.path).or_insert((variant.file, Vec::new())).1.push(variant.expression.clone());
+    }
+    let job = |file: KernelFile, part: &[String]| Job { target: device.target(), file, expressions: part.to_vec() };
+    by_file.into_values().flat_map(|(file, all)| all.chunks(BATCH).map(|part| job(file, part)).collect::<Vec<_>>()).collect()
+}
+
+/// Runs the jobs on all cores. Results are kept below the target folder, by the library's own cache, so that a second
+/// run compiles only what changed. Returns the results in the jobs' order, and how many were kept.
+fn compile(compiler: &Compiler, jobs: &[Job]) -> (Vec<Result<Artefact>>, usize) {
+    let cache = Cache::at(paths::target().join("kernel-cache"));
+    let version = format!("{WHEEL} {VERSION}");
+    let next = AtomicUsize::new(0);
+    let kept = AtomicUsize::new(0);
+    let done: Mutex<BTreeMap<usize, Result<Artefact>>> = Mutex::new(BTreeMap::new());
+    let worker = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(job) = jobs.get(index) else { return };
+            let source = nvrtc::full_source(job.file);
+            let mut parts = vec![source.as_str(), job.target.as_str(), version.as_str()];
+            parts.extend(nvrtc::OPTIONS);
+            parts.extend(job.expressions.iter().map(String::as_str));
+            let key = Cache::key(&parts);
+            let result = match cache.get(&key) {
+                Some(artefact) => {
+                    kept.fetch_add(1, Ordering::Relaxed);
+                    Ok(artefact)
+                }
+                None => compiler.compile(job.file, &job.expressions, &job.target).map_err(anyhow::Error::from).inspect(|artefact| {
+                    cache.put(&key, artefact);
+                }),
+            };
+            done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(index, result);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(worker);
+        }
+    });
+    let done = done.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    (done.into_values().collect(), kept.into_inner())
+}
+
+/// What each expression of a job uses; an expression that the log does not tell of is an error.
+fn usages(job: &Job, artefact: &Artefact) -> Result<Vec<(String, Usage)>> {
+    if artefact.cubin.is_empty() {
+        bail!("the compiler returned no cubin");
+    }
+    let entries: BTreeMap<String, Usage> = ptxas::parse(&artefact.log)?.into_iter().map(|e| (e.symbol, e.usage)).collect();
+    let usage = |(expression, symbol): &(String, String)| {
+        let usage = entries.get(symbol).with_context(|| format!("the log does not tell of {expression} ({symbol})"))?;
+        Ok((expression.clone(), *usage))
+    };
+    let usages = artefact.symbols.iter().map(usage).collect::<Result<Vec<_>>>()?;
+    if usages.len() != job.expressions.len() {
+        bail!("{} expressions were asked, {} came back", job.expressions.len(), usages.len());
+    }
+    Ok(usages)
+}
+
+fn hold(measured: &Listing, all: bool, bless: bool) -> Result<()> {
+    let path = paths::root().join("xtask/kernel-resources.tsv");
+    if bless && all {
+        bail!("--bless writes what CI compiles: use it without --all");
+    }
+    if bless {
+        std::fs::write(&path, ratchet::format(measured)).with_context(|| path.display().to_string())?;
+        println!("{}: {} kernels", paths::shown(&path), measured.len());
+        return Ok(());
+    }
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let listed = ratchet::parse(&text).with_context(|| paths::shown(&path))?;
+    let mut measured = measured.clone();
+    if all {
+        let before = measured.len();
+        measured.retain(|key, _| listed.contains_key(key));
+        println!("ratchet: {} of the planner's kernels are not among those that CI holds", before - measured.len());
+    }
+    let verdict = ratchet::compare(&listed, &measured);
+    println!(
+        "ratchet: {} kernels of the planner held to {}, {} use less than listed",
+        measured.len(),
+        paths::shown(&path),
+        verdict.better
+    );
+    if !verdict.worse.is_empty() {
+        let shown = verdict.worse.iter().take(20).cloned().collect::<Vec<_>>().join("\n  ");
+        let count = verdict.worse.len();
+        bail!("{count} kernels differ from {}; if it is meant, `cargo xtask kernels --bless`:\n  {shown}", paths::shown(&path));
+    }
+    Ok(())
+}
+
+/// The pinned compiler; installed below the target folder if it is not there.
+fn load() -> Result<Compiler> {
+    let folder = paths::target().join("nvrtc");
+    if !is_installed(&folder) {
+        install(&folder)?;
+    }
+    let library = find(&folder)?;
+    Compiler::open(&library).map_err(|why| anyhow::anyhow!("{}: {why}", library.display()))
+}
+
+fn is_installed(folder: &Path) -> bool {
+    folder.join(format!("{}-{VERSION}.dist-info", WHEEL.replace('-', "_"))).is_dir()
+}
+
+/// Installs the wheel beside its place and moves it there, so that a broken installation is not taken for a whole one.
+fn install(folder: &Path) -> Result<()> {
+    let partial = folder.with_extension("partial");
+    for stale in [folder, &partial] {
+        if stale.exists() {
+            std::fs::remove_dir_all(stale).with_context(|| stale.display().to_string())?;
+        }
+    }
+    std::fs::create_dir_all(&partial)?;
+    let wheel = format!("{WHEEL}=={VERSION}");
+    println!("installing {wheel} into {}", paths::shown(folder));
+    let output = Command::new("python3")
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"])
+        .arg(&partial)
+        .arg(&wheel)
+        .output()
+        .context("python3 did not start; the kernels are compiled by a Python wheel: install python3 with pip")?;
+    if !output.status.success() {
+        let words = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_string();
+        bail!("pip could not install {wheel} ({}):\n{}\n{}", output.status, words(&output.stdout), words(&output.stderr));
+    }
+    std::fs::rename(&partial, folder).with_context(|| folder.display().to_string())
+}
+
+/// The library in the installed wheel; the `.alt` twin is for other systems.
+fn find(folder: &Path) -> Result<PathBuf> {
+    let lib = folder.join("nvidia/cu13/lib");
+    let entries = std::fs::read_dir(&lib).with_context(|| lib.display().to_string())?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("libnvrtc.so.")));
+    paths.sort();
+    paths.pop().with_context(|| format!("no libnvrtc.so in {}", lib.display()))
+}
