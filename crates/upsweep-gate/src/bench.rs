@@ -1,10 +1,14 @@
 //! The planner's choice over a sweep of sizes and shapes.
 
-use crate::error::Result;
-use crate::record::Record;
+use crate::candidate::rung_name;
+use crate::climb::{finish_row, judge_figures, measure_ceiling, refuse_row, request, row_of};
+use crate::error::{GateError, Result};
+use crate::record::{Kind, Record};
 use crate::target::Target;
-use crate::verify::{Context, OnProgress};
-use upsweep::types::{DType, Operator};
+use crate::timing::Timing;
+use crate::verify::{Context, Evidence, OnProgress, Progress, verify_plan, whole_problem};
+use upsweep::ops::reduce::{ReduceProblem, plan};
+use upsweep::types::{DType, Layout, Operator};
 
 /// What [`bench`] is asked: every operator, dtype and shape that go together.
 #[derive(Clone, Debug)]
@@ -25,10 +29,102 @@ pub struct BenchOptions {
     pub seed: u64,
 }
 
+impl BenchOptions {
+    /// The problems, each with its shape in words, largest last, so that a ceiling serves neighbours.
+    fn problems(&self) -> Result<Vec<(String, ReduceProblem)>> {
+        let mut problems = vec![];
+        for &operator in &self.operators {
+            for &dtype in self.dtypes.iter().filter(|d| operator.accepts(**d)) {
+                for &n in &self.sizes {
+                    problems.push((n.to_string(), whole_problem(operator, dtype, n)?));
+                }
+                let shaped = [(&self.rows, -1, "last"), (&self.columns, 0, "first")];
+                for (shapes, axis, name) in shaped {
+                    for &(rows, columns) in shapes {
+                        let layout = Layout::contiguous(&[rows, columns])?;
+                        let problem = ReduceProblem::new(operator, dtype, &layout, Some(&[axis]))?;
+                        problems.push((format!("{rows} x {columns}, {name} axis"), problem));
+                    }
+                }
+            }
+        }
+        Ok(problems)
+    }
+}
+
 /// Verifies and times the planner's choice for each problem.
 ///
 /// # Errors
-/// [`crate::GateError`]: a wrong argument, or what the driver refuses.
-pub fn bench(_target: &mut dyn Target, _options: &BenchOptions, _context: &Context, _progress: OnProgress<'_>) -> Result<Record> {
-    unimplemented!()
+/// [`crate::GateError`]: a wrong argument (also a sweep in which no operator takes any of the dtypes), or what the
+/// driver refuses.
+pub fn bench(target: &mut dyn Target, options: &BenchOptions, context: &Context, progress: OnProgress<'_>) -> Result<Record> {
+    let refuse =
+        |argument, got: String, allowed: &str| Err(GateError::InvalidArgument { argument, got, allowed: allowed.into() });
+    if options.repeats == 0 {
+        return refuse("repeats", "0".into(), "at least 1 is needed");
+    }
+    let problems = options.problems()?;
+    if problems.is_empty() {
+        return refuse("operators, dtypes, sizes", "nothing that goes together".into(), "at least one problem is needed");
+    }
+    let mut record = context.record(Kind::Bench, target, options.seed);
+    let total = problems.len() as u64;
+    for (done, (shape, problem)) in problems.into_iter().enumerate() {
+        progress(Progress { done: done as u64, total, what: format!("{problem}, shape {shape}") });
+        let plan = plan(&problem, &target.caps())?;
+        let mut row = row_of(target, &problem, &rung_name(plan.rung), shape);
+        let request = request(target, options.repeats, options.seed);
+        let timed = Evidence::new(&problem, options.seed)
+            .and_then(|evidence| verify_plan(target, &plan, &evidence))
+            .and_then(|verified| Timing::measure(&verified, target, &request));
+        match timed {
+            Ok(timing) => {
+                let first = plan.program.as_ref().and_then(|program| program.steps.first());
+                row.block = first.map(|upsweep::flow::Step::Launch(launch)| launch.block);
+                finish_row(&mut row, &timing);
+                // A ceiling for each number of bytes, where a percentage will be asked of it.
+                let known = record.ceilings.iter().any(|c| c.bytes == row.bytes);
+                if !known && !timing.cache_resident() {
+                    record.ceilings.extend(measure_ceiling(target, row.bytes, options.repeats)?);
+                }
+            }
+            Err(error) => refuse_row(&mut row, error)?,
+        }
+        record.rows.push(row);
+    }
+    record.device = target.describe();
+    judge_figures(&mut record);
+    // A sweep has no first rung to be faster than.
+    record.rows.iter_mut().for_each(|row| row.speedup = None);
+    Ok(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::CpuTarget;
+    use upsweep::device::caps::Caps;
+    use upsweep::device::cpu::Cpu;
+
+    #[test]
+    fn a_sweep_times_every_problem_that_exists() {
+        let Caps::Cpu(caps) = Cpu::new().caps().clone() else { unreachable!("the CPU is no CUDA device") };
+        let mut target = CpuTarget::new(caps);
+        let options = BenchOptions {
+            operators: vec![Operator::Sum, Operator::LogSumExp],
+            dtypes: vec![DType::F32, DType::I32],
+            sizes: vec![1000],
+            rows: vec![(10, 33)],
+            columns: vec![(33, 10)],
+            repeats: 2,
+            seed: 5,
+        };
+        let record = bench(&mut target, &options, &Context::default(), &mut |_| {}).unwrap();
+        // logsumexp of i32 does not exist.
+        assert_eq!(record.rows.len(), 9);
+        assert!(record.rows.iter().all(|row| row.verified && row.seconds.is_some()), "{:#?}", record.rows);
+        assert_eq!(record.rows[2].shape, "33 x 10, first axis");
+        let nothing = BenchOptions { operators: vec![Operator::LogSumExp], dtypes: vec![DType::U8], ..options };
+        assert!(matches!(bench(&mut target, &nothing, &Context::default(), &mut |_| {}), Err(GateError::InvalidArgument { .. })));
+    }
 }

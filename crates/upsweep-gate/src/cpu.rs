@@ -1,22 +1,125 @@
 //! The host processor as a [`Target`].
 
-use crate::error::Result;
+use crate::candidate::Candidate;
+use crate::error::{GateError, Result};
+use crate::families::{self, Family};
 use crate::record::{Ceiling, Device, Peak};
-use crate::target::{Input, Observed, RunRequest, Samples, Target, TimingRequest};
+use crate::statistics::Spread;
+use crate::target::{
+    GUARD_BYTE, GUARD_ELEMENTS, Input, Observed, RunRequest, Samples, Target, TimingRequest, fingerprint, poison,
+};
 use crate::verify::Verified;
-use upsweep::device::caps::{Caps, CpuCaps};
-use upsweep::ops::reduce::ReducePlan;
+use crate::wrong;
+use std::hint::black_box;
+use std::time::Instant;
+use upsweep::device::caps::{Caps, CpuCaps, DeviceKind};
+use upsweep::flow::{Body, HostSliceMut};
+use upsweep::ops::reduce::{HostBody, ReduceOperands, ReducePlan, ReduceProblem};
+use upsweep::types::dispatch;
+
+/// Reads all bytes once as fast as the machine can, and returns something that depends on all of them.
+pub type ReadKernel = fn(&[u8]) -> u64;
+
+/// A sample is at least this long: shorter calls are timed several at a time, the clock being too coarse for one.
+const SHORTEST_SAMPLE: f64 = 20e-6;
+
+/// Most inputs that are rotated through; a problem so small that these fit the cache is marked as resident in it.
+const MOST_INPUTS: u64 = 64;
 
 /// The host processor.
-#[derive(Debug)]
 pub struct CpuTarget {
     caps: CpuCaps,
+    cache_bytes: u64,
+    read: ReadKernel,
+    /// Inputs of the last timing: the rungs of a ladder are timed on the same ones.
+    inputs: Option<(ReduceProblem, u64, Vec<Input>)>,
+}
+
+impl std::fmt::Debug for CpuTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CpuTarget").field("caps", &self.caps).field("cache_bytes", &self.cache_bytes).finish_non_exhaustive()
+    }
 }
 
 impl CpuTarget {
-    /// The machine this runs on, with rayon's current pool.
+    /// The machine this runs on, with rayon's current pool. The ceiling is that of the library's own read kernel.
     pub fn new(caps: CpuCaps) -> CpuTarget {
-        CpuTarget { caps }
+        CpuTarget { caps, cache_bytes: last_level_cache(), read: upsweep::ops::reduce::read_ceiling, inputs: None }
+    }
+
+    /// Takes another read kernel for the ceiling.
+    pub fn with_read_kernel(mut self, read: ReadKernel) -> CpuTarget {
+        self.read = read;
+        self
+    }
+
+    /// As many inputs as it takes to exceed the footprint.
+    fn inputs(&mut self, problem: &ReduceProblem, seed: u64, footprint: u64) -> Result<&[Input]> {
+        let same = self.inputs.as_ref().is_some_and(|(p, s, _)| p == problem && *s == seed);
+        if !same {
+            let bytes = (problem.required_len() * problem.dtype().size()).max(1);
+            let count = (footprint / bytes + 1).min(MOST_INPUTS);
+            self.inputs = None;
+            let family = if Family::Signed.suits_operator(problem.operator()) { Family::Signed } else { Family::Uniform };
+            let made: Result<Vec<Input>> = (0..count).map(|i| families::make(problem, family, seed.wrapping_add(i), 0)).collect();
+            self.inputs = Some((problem.clone(), seed, made?));
+        }
+        Ok(self.inputs.as_ref().map_or(&[], |(_, _, inputs)| inputs))
+    }
+}
+
+/// Last-level cache in bytes, as Linux reports it; where it does not, a size that few processors exceed.
+fn last_level_cache() -> u64 {
+    const UNKNOWN: u64 = 64 << 20;
+    let size = |index: u32| {
+        let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size")).ok()?;
+        let text = text.trim();
+        let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+        let unit = match unit {
+            "K" => 1 << 10,
+            "M" => 1 << 20,
+            _ => 1,
+        };
+        Some(digits.parse::<u64>().ok()? * unit)
+    };
+    (0..8).filter_map(size).max().unwrap_or(UNKNOWN)
+}
+
+/// The host function of a plan.
+fn body(plan: &ReducePlan) -> Result<HostBody> {
+    match plan.rung.body {
+        Body::Cpu(body) => Ok(body),
+        Body::Cuda { .. } => Err(GateError::Library(upsweep::Error::NotClaimed {
+            rung: plan.rung.id(),
+            why: "it runs on a CUDA device, not on the CPU".into(),
+        })),
+    }
+}
+
+/// An output between guard bands.
+struct Output {
+    bytes: Input,
+}
+
+impl Output {
+    fn new(problem: &ReduceProblem) -> Output {
+        Output { bytes: Input::filled(problem.output_dtype(), problem.shape().outputs, 0, GUARD_BYTE) }
+    }
+
+    fn call(&mut self, body: HostBody, problem: &ReduceProblem, input: &Input) -> upsweep::Result<()> {
+        let output = dispatch!(problem.output_dtype(), T => HostSliceMut::from(self.bytes.typed_mut::<T>()?));
+        body(problem, ReduceOperands { input: input.slice(), output })
+    }
+
+    fn broken_guard(&self) -> Option<String> {
+        let (start, len) = (self.bytes.first_byte(), self.bytes.bytes().len());
+        let allocation = self.bytes.allocation();
+        let guard = if self.bytes.dtype() == upsweep::types::DType::Bool { 1 } else { GUARD_BYTE };
+        let broken = |side: &[u8]| side.iter().any(|byte| *byte != guard);
+        if broken(&allocation[..start]) {
+            return Some(format!("one of the {GUARD_ELEMENTS} elements before the output was written"));
+        }
+        broken(&allocation[start + len..]).then(|| "memory after the output was written".to_string())
     }
 }
 
@@ -24,25 +127,139 @@ impl Target for CpuTarget {
     fn caps(&self) -> Caps {
         Caps::Cpu(self.caps.clone())
     }
+
     fn describe(&self) -> Device {
-        unimplemented!()
+        Device {
+            kind: DeviceKind::Cpu.name().into(),
+            name: self.caps.name.clone(),
+            compute: Some(format!("{}, {} threads", self.caps.simd, self.caps.threads)),
+            cache_bytes: Some(self.cache_bytes),
+            ..Device::default()
+        }
     }
+
     fn peak(&self) -> Option<Peak> {
         None
     }
+
     fn cache_bytes(&self) -> u64 {
-        unimplemented!()
+        self.cache_bytes
     }
+
     fn blocks(&self) -> &[u32] {
         &[]
     }
-    fn run(&mut self, _: &ReducePlan, _: &Input, _: RunRequest) -> Result<Observed> {
-        unimplemented!()
+
+    fn wrong_kernels(&self) -> Vec<Candidate> {
+        wrong::on_cpu()
     }
-    fn time(&mut self, _: &Verified, _: &TimingRequest) -> Result<Samples> {
-        unimplemented!()
+
+    fn run(&mut self, plan: &ReducePlan, input: &Input, request: RunRequest) -> Result<Observed> {
+        let body = body(plan)?;
+        let problem = &plan.problem;
+        let before = fingerprint(input.allocation());
+        let mut output = Output::new(problem);
+        let mut observed = Observed::default();
+        for run in 0..request.repeats {
+            poison(output.bytes.bytes_mut(), problem.output_dtype(), run);
+            output.call(body, problem, input)?;
+            observed.outputs.push(output.bytes.bytes().to_vec());
+        }
+        observed.broken_guard = output.broken_guard();
+        observed.input_unchanged = fingerprint(input.allocation()) == before;
+        Ok(observed)
     }
-    fn ceiling(&mut self, _: u64, _: u32) -> Result<Ceiling> {
-        unimplemented!()
+
+    fn time(&mut self, verified: &Verified, request: &TimingRequest) -> Result<Samples> {
+        let plan = verified.plan();
+        let (body, problem) = (body(plan)?, &plan.problem);
+        let mut output = Output::new(problem);
+        let inputs = self.inputs(problem, request.seed, request.footprint)?;
+        let footprint = inputs.iter().map(|input| input.bytes().len() as u64).sum();
+        let mut next = inputs.iter().cycle();
+        let mut call = |calls: u32| -> Result<f64> {
+            let start = Instant::now();
+            for input in next.by_ref().take(calls as usize) {
+                output.call(body, problem, black_box(input))?;
+                black_box(output.bytes.bytes().first());
+            }
+            Ok(start.elapsed().as_secs_f64())
+        };
+        let mut once = f64::INFINITY;
+        for _ in 0..request.warm_up.max(1) {
+            once = once.min(call(1)?);
+        }
+        let calls = (SHORTEST_SAMPLE / once.max(1e-9)).ceil().clamp(1.0, 1e6) as u32;
+        let seconds = (0..request.repeats).map(|_| Ok(call(calls)? / f64::from(calls))).collect::<Result<_>>()?;
+        Ok(Samples { seconds, footprint, ..Samples::default() })
+    }
+
+    fn ceiling(&mut self, bytes: u64, repeats: u32) -> Result<Ceiling> {
+        // Several buffers, so that a small one is not read from the cache; incompressible content is not needed, but
+        // untouched pages would all be the same one.
+        let buffers = (4 * self.cache_bytes / bytes.max(1) + 1).min(MOST_INPUTS) as usize;
+        let memory: Vec<Vec<u8>> = (0..buffers).map(|i| vec![i as u8 + 1; bytes as usize]).collect();
+        let read = |position: usize| {
+            let start = Instant::now();
+            black_box((self.read)(black_box(&memory[position % buffers])));
+            start.elapsed().as_secs_f64()
+        };
+        for position in 0..2 {
+            read(position);
+        }
+        let samples: Vec<f64> = (0..repeats.max(1) as usize).map(read).collect();
+        let spread = Spread::of(&samples)?;
+        Ok(Ceiling {
+            name: "multi-threaded read".into(),
+            bytes,
+            seconds: spread.median,
+            seconds_min: spread.min,
+            bytes_per_second: bytes as f64 / spread.median,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::candidate::Candidate;
+    use upsweep::device::cpu::Cpu;
+    use upsweep::flow::Tuning;
+    use upsweep::types::{DType, Operator};
+
+    pub(crate) fn target() -> CpuTarget {
+        match Cpu::new().caps() {
+            Caps::Cpu(caps) => CpuTarget::new(caps.clone()),
+            Caps::Cuda(_) => unreachable!("the CPU is no CUDA device"),
+        }
+    }
+
+    #[test]
+    fn runs_alternate_poisons_and_report_outputs() {
+        let mut target = target();
+        let problem = ReduceProblem::whole(Operator::Sum, DType::F32, 100).unwrap();
+        let input = families::make(&problem, Family::Signed, 1, 3).unwrap();
+        let caps = target.caps();
+        let plan = |candidate: Candidate| candidate.plan(&problem, &caps, Tuning::default()).unwrap();
+        let right = Candidate::ladder(&caps).last().unwrap();
+        let observed = target.run(&plan(right), &input, RunRequest { repeats: 3 }).unwrap();
+        assert!(observed.input_unchanged && observed.broken_guard.is_none() && observed.outputs.len() == 3);
+        assert!(observed.outputs.iter().all(|o| *o == observed.outputs[0]));
+        let stale = wrong::on_cpu().into_iter().find(|c| c.rung.name == "stale_output").unwrap();
+        let observed = target.run(&plan(stale), &input, RunRequest { repeats: 2 }).unwrap();
+        assert_eq!(observed.outputs, [0xffc0_deadu32.to_le_bytes().to_vec(), 0x5a5a_5a5au32.to_le_bytes().to_vec()]);
+    }
+
+    #[test]
+    fn a_written_guard_is_seen() {
+        let problem = ReduceProblem::whole(Operator::Sum, DType::F32, 8).unwrap();
+        let mut output = Output::new(&problem);
+        assert_eq!(output.broken_guard(), None);
+        let (start, len) = (output.bytes.first_byte(), output.bytes.bytes().len());
+        output.bytes.allocation_mut()[start + len] ^= 1;
+        assert!(output.broken_guard().is_some());
+        output.bytes.allocation_mut()[start + len] ^= 1;
+        output.bytes.allocation_mut()[start - 1] ^= 1;
+        assert!(output.broken_guard().is_some());
     }
 }

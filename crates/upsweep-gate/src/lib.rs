@@ -21,7 +21,6 @@
 pub mod bench;
 pub mod candidate;
 pub mod cases;
-pub mod ceiling;
 pub mod checklist;
 pub mod climb;
 pub mod comparator;

@@ -1,5 +1,7 @@
 //! The device as the judge sees it, and the poisons and guards that every device shares.
 
+use crate::candidate::Candidate;
+use crate::cases::HugeCase;
 use crate::error::Result;
 use crate::record::{Ceiling, Device, Peak};
 use crate::verify::Verified;
@@ -43,11 +45,29 @@ pub trait Target {
     /// Block sizes worth a sweep; empty where a plan has no block.
     fn blocks(&self) -> &[u32];
 
+    /// Builds what the plans need, many at a time; later calls find it ready. Devices without a compiler do nothing.
+    ///
+    /// # Errors
+    /// The first kernel that does not compile.
+    fn prefetch(&mut self, _plans: &[ReducePlan]) -> Result<()> {
+        Ok(())
+    }
+
+    /// This device's forms of the wrong kernels, each under the name of its [`Fault`](crate::wrong::Fault).
+    fn wrong_kernels(&self) -> Vec<Candidate> {
+        vec![]
+    }
+
     /// Runs a plan `request.repeats` times on one input and reports what came out.
     ///
     /// # Errors
     /// What the library or the driver refuses. A device error word is not an error here but part of [`Observed`].
     fn run(&mut self, plan: &ReducePlan, input: &Input, request: RunRequest) -> Result<Observed>;
+
+    /// Runs a plan on the closed-form data of a huge case, made on the device; `None` if this device makes no data.
+    fn run_huge(&mut self, _plan: &ReducePlan, _case: &HugeCase, _request: RunRequest) -> Option<Result<Observed>> {
+        None
+    }
 
     /// Times the plan that was verified. The token is the only way to a plan here: see [`Timing::measure`].
     ///
@@ -133,15 +153,15 @@ impl Input {
     /// `len` elements, every byte of them, of the guards and of the shift [`GAP_BYTE`] (for bool the byte 1, since a
     /// bool has no other values to spare).
     pub fn new(dtype: DType, len: u64, shift: u64) -> Input {
-        let (len, shift) = (len as usize, shift as usize);
-        let bytes = (Self::lead(dtype) + len + shift + GUARD_ELEMENTS) * dtype.size() as usize;
-        let fill = if dtype == DType::Bool { 1 } else { GAP_BYTE };
-        Input { words: vec![Word([fill; 64]); bytes.div_ceil(64)], dtype, len, shift }
+        Input::filled(dtype, len, shift, GAP_BYTE)
     }
 
-    /// Elements before the aligned base of the elements: a multiple of 64 bytes in every dtype.
-    fn lead(_: DType) -> usize {
-        GUARD_ELEMENTS
+    /// As [`Input::new`], every byte `fill`.
+    pub(crate) fn filled(dtype: DType, len: u64, shift: u64, fill: u8) -> Input {
+        let (len, shift) = (len as usize, shift as usize);
+        let bytes = (GUARD_ELEMENTS + len + shift + GUARD_ELEMENTS) * dtype.size() as usize;
+        let fill = if dtype == DType::Bool { 1 } else { fill };
+        Input { words: vec![Word([fill; 64]); bytes.div_ceil(64)], dtype, len, shift }
     }
 
     /// The element type.
@@ -170,9 +190,19 @@ impl Input {
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.words.len() * 64) }
     }
 
-    /// Byte offset of the first element in [`Input::allocation`].
+    pub(crate) fn allocation_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `allocation`, and `self` is borrowed exclusively. Callers keep bools 0 or 1.
+        unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), self.words.len() * 64) }
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        let (start, len) = (self.first_byte(), self.bytes().len());
+        &mut self.allocation_mut()[start..start + len]
+    }
+
+    /// Byte offset of the first element (a multiple of 64 bytes, plus the shift) in [`Input::allocation`].
     pub fn first_byte(&self) -> usize {
-        (Self::lead(self.dtype) + self.shift) * self.dtype.size() as usize
+        (GUARD_ELEMENTS + self.shift) * self.dtype.size() as usize
     }
 
     /// The elements' bytes.
@@ -226,4 +256,47 @@ pub fn fingerprint(bytes: &[u8]) -> u64 {
         hash = (hash ^ u64::from_le_bytes(buffer)).wrapping_mul(PRIME).rotate_left(29);
     }
     hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_stand_between_guards_at_the_asked_shift() {
+        for row in &DType::TABLE {
+            for shift in 0..8 {
+                let input = Input::new(row.dtype, 5, shift);
+                assert_eq!(input.bytes().len() as u64, 5 * row.size);
+                assert_eq!(input.slice().len(), 5);
+                let address = input.bytes().as_ptr() as u64 - shift * row.size;
+                assert_eq!(address % 64, 0, "{}", row.name);
+                let after = input.allocation().len() - input.first_byte() - input.bytes().len();
+                assert!(after as u64 >= GUARD_ELEMENTS as u64 * row.size);
+            }
+        }
+    }
+
+    #[test]
+    fn gaps_are_nan_and_poisons_differ() {
+        assert!(Input::new(DType::F32, 1, 0).slice().typed::<f32>().unwrap()[0].is_nan());
+        assert!(Input::new(DType::F64, 1, 0).slice().typed::<f64>().unwrap()[0].is_nan());
+        let mut bytes = [[0u8; 8]; 2];
+        for dtype in DType::all() {
+            bytes.iter_mut().zip(0..).for_each(|(bytes, run)| poison(bytes, dtype, run));
+            assert!(bytes[0].iter().zip(&bytes[1]).all(|(a, b)| a != b), "{dtype}");
+        }
+    }
+
+    #[test]
+    fn any_changed_byte_changes_the_fingerprint() {
+        let mut bytes: Vec<u8> = (0..77).collect();
+        let before = fingerprint(&bytes);
+        for position in 0..bytes.len() {
+            bytes[position] ^= 0x10;
+            assert_ne!(fingerprint(&bytes), before, "{position}");
+            bytes[position] ^= 0x10;
+        }
+        assert_eq!(fingerprint(&bytes), before);
+    }
 }

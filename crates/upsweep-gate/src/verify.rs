@@ -1,12 +1,32 @@
 //! Verification: cases against the oracle, determinism, wrong kernels; and the token that a pass makes.
 
-use crate::cases::Level;
+use crate::candidate::Candidate;
+use crate::cases::{self, Case, HUGE, HugeCase, Level};
+use crate::comparator::{Agreement, compare_outputs};
 use crate::error::{GateError, Result};
-use crate::record::{Record, RungSummary, VerifySummary, WrongKernel};
-use crate::target::Target;
+use crate::families::{self, Family, hash};
+use crate::record::{Device, Host, Kind, Record, RungSummary, SCHEMA, VerifySummary, WrongKernel};
+use crate::target::{Input, Observed, RunRequest, Target};
+use crate::wrong::{Fault, faults};
+use std::collections::BTreeMap;
 use std::fmt;
-use upsweep::ops::reduce::ReducePlan;
-use upsweep::types::{DType, Operator};
+use upsweep::device::caps::Caps;
+use upsweep::flow::{Expect, Op, Tuning};
+use upsweep::ops::reduce::oracle::{Expected, reference};
+use upsweep::ops::reduce::{Reduce, ReducePlan, ReduceProblem, ReduceRung};
+use upsweep::types::{Accuracy, DType, Operator};
+
+/// Runs that are compared bit by bit where a rung claims determinism.
+pub const DETERMINISM_RUNS: u32 = 20;
+
+/// Runs of every case: one for each poison.
+const CASE_RUNS: u32 = 2;
+
+/// Failures that are kept in words; the others are counted.
+const FAILURES_IN_WORDS: usize = 5;
+
+/// Cases whose plans are announced to the device together, so that it can build their kernels in few batches.
+const PREFETCH: usize = 128;
 
 /// Which part of the ladder is judged; an empty list means all.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +39,26 @@ pub struct Selection {
     pub rungs: Vec<String>,
 }
 
+impl Selection {
+    /// The selected rungs of a device, in the ladder's order.
+    ///
+    /// # Errors
+    /// [`upsweep::Error::UnknownRung`] for a name that the device's ladder does not have.
+    pub fn candidates(&self, caps: &Caps) -> Result<Vec<Candidate>> {
+        if self.rungs.is_empty() {
+            return Ok(Candidate::ladder(caps).collect());
+        }
+        let wanted: Vec<&'static ReduceRung> =
+            self.rungs.iter().map(|name| ReduceRung::find(caps.kind(), name)).collect::<upsweep::Result<_>>()?;
+        Ok(Candidate::ladder(caps).filter(|c| wanted.iter().any(|w| std::ptr::eq(*w, c.rung))).collect())
+    }
+
+    fn takes(&self, operator: Operator, dtype: DType) -> bool {
+        (self.operators.is_empty() || self.operators.contains(&operator))
+            && (self.dtypes.is_empty() || self.dtypes.contains(&dtype))
+    }
+}
+
 /// What the command line adds to a record.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
@@ -28,6 +68,38 @@ pub struct Context {
     pub commit: String,
 }
 
+impl Context {
+    /// A record of a target with nothing in it yet.
+    pub(crate) fn record(&self, kind: Kind, target: &dyn Target, seed: u64) -> Record {
+        Record {
+            schema: SCHEMA,
+            kind,
+            op: Reduce::NAME.into(),
+            command: self.command.clone(),
+            commit: self.commit.clone(),
+            seed,
+            host: host(),
+            device: target.describe(),
+            peak: target.peak(),
+            ceilings: vec![],
+            invalid: vec![],
+            rows: vec![],
+            verify: None,
+            rungs: vec![],
+            wrong_kernels: vec![],
+            boxes: vec![],
+        }
+    }
+}
+
+fn host() -> Host {
+    let cpu = upsweep::device::cpu::Cpu::new();
+    match cpu.caps() {
+        Caps::Cpu(caps) => Host { name: caps.name.clone(), cores: caps.threads as u64 },
+        Caps::Cuda(_) => Host::default(),
+    }
+}
+
 /// How far a run is.
 #[derive(Clone, Debug)]
 pub struct Progress {
@@ -35,7 +107,7 @@ pub struct Progress {
     pub done: u64,
     /// Steps in all.
     pub total: u64,
-    /// What is being done, for instance `3-threads: sum of f32 over 1025 elements`.
+    /// What is being done, for instance `sum of f32, whole, length 1025, signed data`.
     pub what: String,
 }
 
@@ -69,14 +141,18 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    /// Every rung passed (none failed, none unverified) and every wrong kernel was rejected.
+    /// At least one rung was judged, every rung passed (none failed, none unverified), and every wrong kernel was
+    /// rejected.
     pub fn passed(&self) -> bool {
-        self.rungs.iter().all(|r| r.verdict == "passed") && self.wrong_kernels.iter().all(|w| w.rejected)
+        !self.rungs.is_empty()
+            && self.rungs.iter().all(|r| r.verdict == "passed")
+            && self.wrong_kernels.iter().all(|w| w.rejected)
     }
 
     /// The report as a record.
-    pub fn into_record(self, _target: &dyn Target, _context: &Context) -> Record {
-        unimplemented!()
+    pub fn into_record(self, target: &dyn Target, context: &Context) -> Record {
+        let record = context.record(Kind::Verify, target, self.seed);
+        Record { verify: Some(self.summary), rungs: self.rungs, wrong_kernels: self.wrong_kernels, ..record }
     }
 }
 
@@ -98,10 +174,32 @@ impl fmt::Display for Rejection {
 }
 
 /// Proof that a plan gave right results on a device in this process. Only [`verify_plan`] makes one.
+///
+/// It cannot be built by hand:
+///
+/// ```compile_fail,E0451
+/// # fn forge(plan: upsweep::ops::reduce::ReducePlan) -> upsweep_gate::verify::Verified {
+/// upsweep_gate::verify::Verified { plan, device: String::new(), agreement: Default::default() }
+/// # }
+/// ```
+///
+/// or read from a file:
+///
+/// ```compile_fail,E0277
+/// let forged: upsweep_gate::verify::Verified = serde_json::from_str("{}").unwrap();
+/// ```
+///
+/// or come from nothing:
+///
+/// ```compile_fail,E0277
+/// fn default<T: Default>() -> T { T::default() }
+/// let forged: upsweep_gate::verify::Verified = default();
+/// ```
 #[derive(Clone, Debug)]
 pub struct Verified {
     plan: ReducePlan,
     device: String,
+    agreement: Agreement,
 }
 
 impl Verified {
@@ -114,13 +212,529 @@ impl Verified {
     pub fn device(&self) -> &str {
         &self.device
     }
+
+    /// How near the results were.
+    pub fn agreement(&self) -> Agreement {
+        self.agreement
+    }
+}
+
+/// What identifies a device within a run.
+pub(crate) fn identity(device: &Device) -> String {
+    format!("{}: {}", device.kind, device.name)
+}
+
+/// Inputs of a problem with their right answers: made once, used for every rung.
+#[derive(Debug)]
+pub struct Evidence {
+    problem: ReduceProblem,
+    rounds: Vec<Round>,
+}
+
+#[derive(Debug)]
+struct Round {
+    name: String,
+    input: Input,
+    expected: Vec<Expected>,
+}
+
+impl Evidence {
+    /// Two rounds of data, of different families, each from a fresh seed that follows from `seed`.
+    ///
+    /// # Errors
+    /// [`GateError`] if the library refuses.
+    pub fn new(problem: &ReduceProblem, seed: u64) -> Result<Evidence> {
+        let families = match problem.operator() {
+            Operator::Prod => [Family::Signed, Family::Uniform],
+            Operator::ArgMin | Operator::ArgMax => [Family::Signed, Family::Ties],
+            Operator::Min | Operator::Max | Operator::NanMin | Operator::NanMax => [Family::Signed, Family::Growing],
+            Operator::WrappingSum | Operator::WrappingProd => [Family::Uniform, Family::Alternating],
+            Operator::Sum | Operator::Mean | Operator::LogSumExp => [Family::Signed, Family::Offset],
+        };
+        let round = |(position, family): (u64, Family)| -> Result<Round> {
+            let seed = hash(seed, position);
+            let input = families::make(problem, family, seed, 0)?;
+            let expected = reference(problem, input.slice())?;
+            Ok(Round { name: format!("{problem}, {} data of seed {seed:#x}", family.name()), input, expected })
+        };
+        Ok(Evidence { problem: problem.clone(), rounds: (0..).zip(families).map(round).collect::<Result<_>>()? })
+    }
+}
+
+/// Verifies one plan on evidence of its own problem, and makes the token that opens timing.
+///
+/// # Errors
+/// [`GateError::Rejected`] if a result is wrong; [`GateError::InvalidArgument`] if the evidence is of another problem.
+pub fn verify_plan(target: &mut dyn Target, plan: &ReducePlan, evidence: &Evidence) -> Result<Verified> {
+    if evidence.problem != plan.problem {
+        return Err(GateError::InvalidArgument {
+            argument: "evidence",
+            got: format!("of {}", evidence.problem),
+            allowed: format!("the plan is of {}", plan.problem),
+        });
+    }
+    let mut agreement = Agreement::default();
+    for round in &evidence.rounds {
+        let observed = target.run(plan, &round.input, RunRequest { repeats: CASE_RUNS })?;
+        match judge(plan, &round.expected, &observed, CASE_RUNS) {
+            Ok(found) => agreement = agreement.worse(found),
+            Err(why) => {
+                let rung = crate::candidate::rung_name(plan.rung);
+                return Err(GateError::Rejected(Box::new(Rejection { rung, case: round.name.clone(), why })));
+            }
+        }
+    }
+    Ok(Verified { plan: plan.clone(), device: identity(&target.describe()), agreement })
+}
+
+/// The verdict on what a run left behind. Everything that can be wrong with it is decided here, for rungs and for
+/// wrong kernels alike.
+fn judge(plan: &ReducePlan, expected: &[Expected], observed: &Observed, runs: u32) -> Result<Agreement, String> {
+    if let Some(error) = &observed.device_error {
+        return Err(format!("the device reported `{error}`"));
+    }
+    if let Some(guard) = &observed.broken_guard {
+        return Err(guard.clone());
+    }
+    if !observed.input_unchanged {
+        return Err("the input was written".into());
+    }
+    if observed.outputs.len() != runs as usize {
+        return Err(format!("{} outputs came back from {runs} runs", observed.outputs.len()));
+    }
+    let mut agreement = Agreement::default();
+    for (run, output) in observed.outputs.iter().enumerate() {
+        let found = compare_outputs(expected, output, plan.problem.output_dtype());
+        agreement = agreement.worse(found.map_err(|why| format!("run {run}: {why}"))?);
+    }
+    if plan.rung.deterministic
+        && let Some(run) = observed.outputs.iter().position(|output| *output != observed.outputs[0])
+    {
+        return Err(format!("run {run} gave other bits than run 0, but the rung claims determinism"));
+    }
+    Ok(agreement)
+}
+
+/// What became of a case.
+enum Outcome {
+    Passed(Agreement),
+    Failed(String),
+    NotClaimed(String),
+}
+
+/// A rung and its counts.
+struct Judged {
+    candidate: Candidate,
+    summary: RungSummary,
+}
+
+impl Judged {
+    fn new(candidate: Candidate) -> Judged {
+        Judged { candidate, summary: RungSummary { rung: candidate.name(), ..RungSummary::default() } }
+    }
+
+    fn count(&mut self, case: &str, family: Option<Family>, outcome: Outcome) {
+        let must_fail = matches!(self.candidate.rung.expect, Expect::Rejected(name) if family.is_some_and(|f| f.name() == name));
+        let outcome = match outcome {
+            // A teaching rung with a fault is right when the gate sees the fault.
+            Outcome::Failed(_) if must_fail => Outcome::Passed(Agreement::default()),
+            Outcome::Passed(_) if must_fail => Outcome::Failed("it passed, although the gate must reject it".into()),
+            other => other,
+        };
+        let summary = &mut self.summary;
+        match outcome {
+            Outcome::Passed(agreement) => {
+                summary.passed += 1;
+                let worst = summary.worst_error_over_bound.unwrap_or(0.0).max(agreement.error_over_bound);
+                summary.worst_error_over_bound = Some(worst);
+            }
+            Outcome::Failed(why) => {
+                summary.failed += 1;
+                if summary.failures.len() < FAILURES_IN_WORDS {
+                    summary.failures.push(format!("{case}: {why}"));
+                }
+            }
+            Outcome::NotClaimed(why) => *summary.skipped.entry(why).or_default() += 1,
+        }
+    }
+
+    fn finish(mut self) -> RungSummary {
+        let verdict = match (self.summary.passed, self.summary.failed) {
+            (_, 1..) => "failed",
+            // A rung that nothing was asked of has proven nothing.
+            (0, 0) => "unverified",
+            _ => "passed",
+        };
+        self.summary.verdict = verdict.into();
+        self.summary
+    }
+}
+
+/// Plans a candidate; a missing claim is an outcome.
+fn plan_of(candidate: &Candidate, problem: &ReduceProblem, caps: &Caps) -> Result<ReducePlan, Outcome> {
+    candidate.plan(problem, caps, Tuning::default()).map_err(|error| match error {
+        upsweep::Error::NotClaimed { why, .. } => Outcome::NotClaimed(why),
+        other => Outcome::Failed(other.to_string()),
+    })
+}
+
+/// Runs a planned case.
+fn run_case(target: &mut dyn Target, plan: &ReducePlan, input: &Input, expected: &[Expected], runs: u32) -> Outcome {
+    // What the driver refuses is a failure of the rung that asked; the judge goes on with the next.
+    match target.run(plan, input, RunRequest { repeats: runs }) {
+        Err(error) => Outcome::Failed(error.to_string()),
+        Ok(observed) => match judge(plan, expected, &observed, runs) {
+            Ok(agreement) => Outcome::Passed(agreement),
+            Err(why) => Outcome::Failed(why),
+        },
+    }
 }
 
 /// Judges the ladder of a device.
 ///
 /// # Errors
-/// [`GateError::Library`] for a selection that names no rung, and for what the driver refuses. Wrong answers are not
-/// errors: they are in the report.
-pub fn verify(_target: &mut dyn Target, _options: &VerifyOptions, _progress: OnProgress<'_>) -> Result<VerifyReport, GateError> {
-    unimplemented!()
+/// [`GateError::Library`] for a selection that names no rung of the device. Wrong answers, and what the driver refuses
+/// of a rung, are not errors: they are in the report.
+pub fn verify(target: &mut dyn Target, options: &VerifyOptions, progress: OnProgress<'_>) -> Result<VerifyReport> {
+    let caps = target.caps();
+    let mut judged: Vec<Judged> = options.selection.candidates(&caps)?.into_iter().map(Judged::new).collect();
+    let selection = &options.selection;
+    let cases: Vec<Case> = cases::cases(options.level).into_iter().filter(|c| selection.takes(c.operator, c.dtype)).collect();
+    let huge: Vec<HugeCase> = match options.level {
+        Level::Huge => HUGE.into_iter().filter(|c| selection.takes(c.operator, c.dtype)).collect(),
+        _ => vec![],
+    };
+    let determinism = if options.level == Level::Huge { vec![] } else { determinism_cases(options) };
+    let faults = if options.wrong_kernels { faults() } else { vec![] };
+    let total = (cases.len() + huge.len() + determinism.len() + faults.len()) as u64;
+    let mut done = 0;
+    let mut step = |what: &dyn fmt::Display| {
+        progress(Progress { done, total, what: what.to_string() });
+        done += 1;
+    };
+
+    for (position, case) in cases.iter().enumerate() {
+        step(case);
+        if position % PREFETCH == 0 {
+            prefetch(target, &caps, &judged, &cases[position..(position + PREFETCH).min(cases.len())])?;
+        }
+        judge_case(target, &caps, &mut judged, case, hash(options.seed, position as u64), CASE_RUNS)?;
+    }
+    for case in &huge {
+        let name = format!("{} of {}, {} elements", case.operator, case.dtype, case.length);
+        step(&name);
+        judge_huge(target, &caps, &mut judged, case, &name)?;
+    }
+    for case in &determinism {
+        let name = format!("{DETERMINISM_RUNS} runs of {case}");
+        step(&name);
+        let claiming = |judged: &&mut Judged| judged.candidate.rung.deterministic;
+        for one in judged.iter_mut().filter(claiming) {
+            let before = one.summary.failed;
+            let seed = hash(options.seed, u64::MAX - case.length);
+            let asked = one.summary.passed + one.summary.failed;
+            judge_case(target, &caps, std::slice::from_mut(one), case, seed, DETERMINISM_RUNS)?;
+            if one.summary.passed + one.summary.failed > asked {
+                let same = one.summary.failed == before;
+                one.summary.deterministic = Some(one.summary.deterministic.unwrap_or(true) && same);
+            }
+        }
+    }
+    let mut wrong_kernels = vec![];
+    for fault in &faults {
+        step(&format_args!("wrong kernel {}", fault.name));
+        wrong_kernels.extend(judge_fault(target, &caps, fault, options.seed)?);
+    }
+
+    let rungs: Vec<RungSummary> = judged.into_iter().map(Judged::finish).collect();
+    let mut summary = VerifySummary { level: options.level.name().into(), ..VerifySummary::default() };
+    for rung in &rungs {
+        summary.passed += rung.passed;
+        summary.failed += rung.failed;
+        for (why, count) in &rung.skipped {
+            *summary.skipped.entry(why.clone()).or_default() += count;
+        }
+    }
+    summary.cases = summary.passed + summary.failed + summary.skipped.values().sum::<u64>();
+    Ok(VerifyReport { summary, rungs, wrong_kernels, seed: options.seed })
+}
+
+/// Cases in which an order of additions that varies would show: operators that round, and argmax, whose ties could be
+/// broken by arrival.
+fn determinism_cases(options: &VerifyOptions) -> Vec<Case> {
+    let length = if options.level == Level::Full { (1 << 20) + 13 } else { (1 << 17) + 13 };
+    let case = |operator, dtype| {
+        let family = if operator == Operator::ArgMax { Family::Ties } else { Family::Signed };
+        Case::whole(operator, dtype, family, length)
+    };
+    let mut cases = vec![];
+    for operator in [Operator::Sum, Operator::Prod, Operator::Mean, Operator::LogSumExp, Operator::ArgMax] {
+        for dtype in [DType::F32, DType::F64, DType::F16] {
+            if options.selection.takes(operator, dtype) {
+                cases.push(case(operator, dtype));
+            }
+        }
+    }
+    cases
+}
+
+fn prefetch(target: &mut dyn Target, caps: &Caps, judged: &[Judged], cases: &[Case]) -> Result<()> {
+    let mut plans = vec![];
+    for case in cases {
+        let problem = case.problem()?;
+        plans.extend(judged.iter().filter_map(|j| plan_of(&j.candidate, &problem, caps).ok()));
+    }
+    // A kernel that does not build fails again, under its rung's name, in the case that needs it.
+    let _ = target.prefetch(&plans);
+    Ok(())
+}
+
+/// Runs one case for every rung; its data and its answer are made once.
+fn judge_case(target: &mut dyn Target, caps: &Caps, judged: &mut [Judged], case: &Case, seed: u64, runs: u32) -> Result<()> {
+    let problem = case.problem()?;
+    let name = case.to_string();
+    let mut data: Option<(Input, Vec<Expected>)> = None;
+    for one in judged {
+        let outcome = match plan_of(&one.candidate, &problem, caps) {
+            Err(outcome) => outcome,
+            Ok(plan) => {
+                if data.is_none() {
+                    let input = case.input(&problem, seed)?;
+                    let expected = reference(&problem, input.slice())?;
+                    data = Some((input, expected));
+                }
+                match &data {
+                    Some((input, expected)) => run_case(target, &plan, input, expected, runs),
+                    None => unreachable!("the data was just made"),
+                }
+            }
+        };
+        one.count(&format!("{name}, seed {seed:#x}"), Some(case.family), outcome);
+    }
+    Ok(())
+}
+
+fn judge_huge(target: &mut dyn Target, caps: &Caps, judged: &mut [Judged], case: &HugeCase, name: &str) -> Result<()> {
+    let problem = ReduceProblem::whole(case.operator, case.dtype, case.length)?;
+    let expected = [Expected::Exact(case.answer().into())];
+    for one in judged {
+        let outcome = match plan_of(&one.candidate, &problem, caps) {
+            Err(outcome) => outcome,
+            Ok(plan) => match target.run_huge(&plan, case, RunRequest { repeats: CASE_RUNS }) {
+                None => Outcome::NotClaimed("the device makes no data of its own".into()),
+                Some(Err(error)) => Outcome::Failed(error.to_string()),
+                Some(Ok(observed)) => match judge(&plan, &expected, &observed, CASE_RUNS) {
+                    Ok(agreement) => Outcome::Passed(agreement),
+                    Err(why) => Outcome::Failed(why),
+                },
+            },
+        };
+        one.count(name, None, outcome);
+    }
+    Ok(())
+}
+
+/// Runs a device's form of a fault on the case that must reject it; `None` if the device needs no form.
+fn judge_fault(target: &mut dyn Target, caps: &Caps, fault: &Fault, seed: u64) -> Result<Option<WrongKernel>> {
+    let result = |rejected, by: String| {
+        Ok(Some(WrongKernel { name: fault.name.into(), fault: fault.fault.into(), rejected, by: Some(by) }))
+    };
+    let form = target.wrong_kernels().into_iter().find(|candidate| candidate.rung.name == fault.name);
+    let Some(form) = form else {
+        let required = fault.forms.contains(&caps.kind());
+        return if required { result(false, "the device has no form of it".into()) } else { Ok(None) };
+    };
+    let problem = fault.case.problem()?;
+    let plan = match plan_of(&form, &problem, caps) {
+        Ok(plan) => plan,
+        Err(Outcome::NotClaimed(why) | Outcome::Failed(why)) => return result(false, format!("it was not run: {why}")),
+        Err(Outcome::Passed(_)) => unreachable!("planning passes nothing"),
+    };
+    let input = fault.case.input(&problem, hash(seed, 0))?;
+    let expected = reference(&problem, input.slice())?;
+    match target.run(&plan, &input, RunRequest { repeats: fault.runs }) {
+        // A kernel that did not run was not rejected for its fault.
+        Err(error) => result(false, format!("it was not run: {error}")),
+        Ok(observed) => match judge(&plan, &expected, &observed, fault.runs) {
+            Ok(_) => result(false, format!("it passed: {}", fault.case)),
+            Err(why) => result(true, format!("{}: {why}", fault.case)),
+        },
+    }
+}
+
+/// The reasons and counts of skipped cases in one line.
+pub fn skipped_in_words(skipped: &BTreeMap<String, u64>) -> String {
+    skipped.iter().map(|(why, count)| format!("{count} x {why}")).collect::<Vec<_>>().join("; ")
+}
+
+/// The problem of a whole array at an accuracy.
+pub(crate) fn whole_problem(operator: Operator, dtype: DType, n: u64) -> Result<ReduceProblem> {
+    Ok(ReduceProblem::whole(operator, dtype, n)?.with_accuracy(Accuracy::Fast)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::CpuTarget;
+    use crate::target::{Samples, TimingRequest};
+    use crate::wrong;
+    use upsweep::device::caps::DeviceKind;
+    use upsweep::device::cpu::Cpu;
+
+    fn target() -> CpuTarget {
+        match Cpu::new().caps() {
+            Caps::Cpu(caps) => CpuTarget::new(caps.clone()),
+            Caps::Cuda(_) => unreachable!("the CPU is no CUDA device"),
+        }
+    }
+
+    fn options(selection: Selection, wrong_kernels: bool) -> VerifyOptions {
+        VerifyOptions { selection, level: Level::Quick, seed: 0x5eed, wrong_kernels }
+    }
+
+    /// The acceptance in one test: real rungs pass, wrong kernels do not.
+    #[test]
+    fn the_cpu_ladder_passes_and_every_wrong_kernel_is_rejected() {
+        let mut steps = 0;
+        let report = verify(&mut target(), &options(Selection::default(), true), &mut |_| steps += 1).unwrap();
+        for rung in &report.rungs {
+            assert_eq!(rung.verdict, "passed", "{rung:#?}");
+            assert!(rung.passed > 200 && rung.worst_error_over_bound.is_some());
+            assert_eq!(rung.deterministic, Some(true), "{}", rung.rung);
+        }
+        let expected = faults().iter().filter(|f| f.forms.contains(&DeviceKind::Cpu)).count();
+        assert_eq!(report.wrong_kernels.len(), expected);
+        for wrong in &report.wrong_kernels {
+            assert!(wrong.rejected, "{wrong:#?}");
+        }
+        assert!(report.passed() && steps > 200);
+    }
+
+    /// A wrong kernel is rejected for its fault and not for the case: the right rungs pass the same cases.
+    #[test]
+    fn the_cases_of_the_faults_are_passable() {
+        let (mut target, seed) = (target(), 0x5eed);
+        let caps = target.caps();
+        for fault in faults() {
+            let mut judged: Vec<Judged> = Candidate::ladder(&caps).map(Judged::new).collect();
+            judge_case(&mut target, &caps, &mut judged, &fault.case, hash(seed, 0), fault.runs).unwrap();
+            for one in judged {
+                assert_eq!((one.summary.passed, one.summary.failed), (1, 0), "{}: {:#?}", fault.name, one.summary);
+            }
+        }
+    }
+
+    /// A device that hands over a right kernel under a fault's name: `verify` must not pass.
+    struct Liar(CpuTarget);
+    impl Target for Liar {
+        fn caps(&self) -> Caps {
+            self.0.caps()
+        }
+        fn describe(&self) -> Device {
+            self.0.describe()
+        }
+        fn peak(&self) -> Option<crate::record::Peak> {
+            None
+        }
+        fn cache_bytes(&self) -> u64 {
+            self.0.cache_bytes()
+        }
+        fn blocks(&self) -> &[u32] {
+            &[]
+        }
+        fn wrong_kernels(&self) -> Vec<Candidate> {
+            let mut forms = wrong::on_cpu();
+            let right = ReduceRung::find(DeviceKind::Cpu, "pairwise").unwrap();
+            let copy = ReduceRung {
+                number: "wrong",
+                name: "zeros",
+                claims: right.claims,
+                deterministic: true,
+                expect: Expect::Pass,
+                explain: right.explain,
+                body: match right.body {
+                    upsweep::flow::Body::Cpu(body) => upsweep::flow::Body::Cpu(body),
+                    upsweep::flow::Body::Cuda { .. } => unreachable!("a CPU rung"),
+                },
+            };
+            forms.retain(|form| form.rung.name != "zeros" && form.rung.name != "stale_output");
+            forms.push(Candidate::real(Box::leak(Box::new(copy))));
+            forms
+        }
+        fn run(&mut self, plan: &ReducePlan, input: &Input, request: RunRequest) -> Result<Observed> {
+            self.0.run(plan, input, request)
+        }
+        fn time(&mut self, verified: &Verified, request: &TimingRequest) -> Result<Samples> {
+            self.0.time(verified, request)
+        }
+        fn ceiling(&mut self, bytes: u64, repeats: u32) -> Result<crate::record::Ceiling> {
+            self.0.ceiling(bytes, repeats)
+        }
+    }
+
+    #[test]
+    fn a_wrong_kernel_that_passes_or_is_missing_fails_verify() {
+        let selection = Selection { operators: vec![Operator::Sum], dtypes: vec![DType::F32], rungs: vec!["pairwise".into()] };
+        let report = verify(&mut Liar(target()), &options(selection, true), &mut |_| {}).unwrap();
+        let accepted: Vec<&str> = report.wrong_kernels.iter().filter(|w| !w.rejected).map(|w| w.name.as_str()).collect();
+        assert_eq!(accepted, ["stale_output", "zeros"]);
+        assert!(report.rungs.iter().all(|r| r.verdict == "passed") && !report.passed());
+    }
+
+    #[test]
+    fn nothing_asked_is_unverified() {
+        // No case is left: wrapping sums of floats do not exist.
+        let selection = Selection { operators: vec![Operator::WrappingSum], dtypes: vec![DType::F32], rungs: vec!["3".into()] };
+        let report = verify(&mut target(), &options(selection, false), &mut |_| {}).unwrap();
+        assert_eq!(report.rungs[0].verdict, "unverified");
+        assert!(!report.passed());
+        let huge = VerifyOptions { level: Level::Huge, ..options(Selection::default(), false) };
+        let report = verify(&mut target(), &huge, &mut |_| {}).unwrap();
+        assert!(report.rungs.iter().all(|r| r.verdict == "unverified" && r.skipped.values().sum::<u64>() == 4));
+    }
+
+    #[test]
+    fn unknown_rungs_are_typed_errors() {
+        let selection = Selection { rungs: vec!["no such".into()], ..Selection::default() };
+        let error = verify(&mut target(), &options(selection, false), &mut |_| {}).unwrap_err();
+        assert!(matches!(error, GateError::Library(upsweep::Error::UnknownRung { .. })), "{error}");
+    }
+
+    #[test]
+    fn broken_guards_written_inputs_and_device_errors_are_rejected() {
+        let mut target = target();
+        let caps = target.caps();
+        let problem = whole_problem(Operator::Sum, DType::F32, 10).unwrap();
+        let plan = Candidate::ladder(&caps).next().unwrap().plan(&problem, &caps, Tuning::default()).unwrap();
+        let input = families::make(&problem, Family::Signed, 1, 0).unwrap();
+        let expected = reference(&problem, input.slice()).unwrap();
+        let right = target.run(&plan, &input, RunRequest { repeats: 2 }).unwrap();
+        assert!(judge(&plan, &expected, &right, 2).is_ok());
+        let spoiled = |spoil: &dyn Fn(&mut Observed)| {
+            let mut observed = right.clone();
+            spoil(&mut observed);
+            judge(&plan, &expected, &observed, 2).unwrap_err()
+        };
+        assert!(spoiled(&|o| o.broken_guard = Some("guard".into())).contains("guard"));
+        assert!(spoiled(&|o| o.input_unchanged = false).contains("input"));
+        assert!(spoiled(&|o| o.device_error = Some("timeout".into())).contains("timeout"));
+        assert!(spoiled(&|o| o.outputs.truncate(1)).contains("1 outputs"));
+        assert!(spoiled(&|o| o.outputs[1][0] ^= 1).contains("determinism"));
+    }
+
+    #[test]
+    fn a_token_is_for_its_own_problem() {
+        let mut target = target();
+        let caps = target.caps();
+        let problem = whole_problem(Operator::Sum, DType::F32, 1000).unwrap();
+        let other = whole_problem(Operator::Sum, DType::F32, 1001).unwrap();
+        let plan = Candidate::ladder(&caps).next().unwrap().plan(&problem, &caps, Tuning::default()).unwrap();
+        let refused = verify_plan(&mut target, &plan, &Evidence::new(&other, 1).unwrap());
+        assert!(matches!(refused, Err(GateError::InvalidArgument { argument: "evidence", .. })));
+        assert!(verify_plan(&mut target, &plan, &Evidence::new(&problem, 1).unwrap()).is_ok());
+        let wrong = wrong::on_cpu().into_iter().find(|c| c.rung.name == "dropped_last_element").unwrap();
+        let plan = wrong.plan(&problem, &caps, Tuning::default()).unwrap();
+        let refused = verify_plan(&mut target, &plan, &Evidence::new(&problem, 1).unwrap());
+        assert!(matches!(refused, Err(GateError::Rejected(_))));
+    }
 }
