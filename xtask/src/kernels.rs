@@ -1,9 +1,9 @@
 //! Compiles the kernels for their targets without a GPU, and holds what they use to the ratchet.
 
+use crate::paths;
 use crate::ptxas::{self, Usage};
 use crate::ratchet::{self, Listing};
 use crate::variants::{self, Variant, Variants};
-use crate::paths;
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -128,9 +128,11 @@ fn compile(compiler: &Compiler, jobs: &[Job]) -> (Vec<Result<Artefact>>, usize) 
                     kept.fetch_add(1, Ordering::Relaxed);
                     Ok(artefact)
                 }
-                None => compiler.compile(job.file, &job.expressions, &job.target).map_err(anyhow::Error::from).inspect(|artefact| {
-                    cache.put(&key, artefact);
-                }),
+                None => {
+                    compiler.compile(job.file, &job.expressions, &job.target).map_err(anyhow::Error::from).inspect(|artefact| {
+                        cache.put(&key, artefact);
+                    })
+                }
             };
             done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(index, result);
         }

@@ -51,8 +51,11 @@ pub(crate) fn check() -> Result<()> {
 /// The `licenses.allow` list.
 fn allowed(text: &str) -> Result<Vec<String>> {
     let file: toml::Value = toml::from_str(text)?;
-    let list = file.get("licenses").and_then(|l| l.get("allow")).and_then(|a| a.as_array()).context("no `licenses.allow` list")?;
-    list.iter().map(|entry| entry.as_str().map(str::to_string).context("`licenses.allow` holds something other than text")).collect()
+    let list =
+        file.get("licenses").and_then(|l| l.get("allow")).and_then(|a| a.as_array()).context("no `licenses.allow` list")?;
+    list.iter()
+        .map(|entry| entry.as_str().map(str::to_string).context("`licenses.allow` holds something other than text"))
+        .collect()
 }
 
 /// Whether an SPDX expression can be met with the allowed licences. `/` is the old way to write OR.

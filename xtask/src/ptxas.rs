@@ -59,7 +59,8 @@ pub(crate) fn parse(log: &str) -> Result<Vec<Entry>, Malformed> {
         } else if let Some(rest) = after(line, "Function properties for ") {
             properties_of = Some(rest.trim().to_string());
         } else if line.contains("bytes stack frame") {
-            let [stack, stores, loads] = properties(line).ok_or_else(|| malformed(format!("three byte counts expected in {line:?}")))?;
+            let [stack, stores, loads] =
+                properties(line).ok_or_else(|| malformed(format!("three byte counts expected in {line:?}")))?;
             let entry = open.as_mut().ok_or_else(|| malformed("function properties outside a kernel".into()))?;
             let function = properties_of.take().ok_or_else(|| malformed("byte counts of no function".into()))?;
             entry.own_properties |= function == entry.symbol;

@@ -75,7 +75,9 @@ pub(crate) fn compare(listed: &Listing, measured: &Listing) -> Verdict {
         }
     }
     for (key, limit) in listed.iter().filter(|(key, _)| !measured.contains_key(*key)) {
-        verdict.worse.push(format!("listed, but no longer among the planner's compiled kernels; remove\n    {}", line(key, limit)));
+        verdict
+            .worse
+            .push(format!("listed, but no longer among the planner's compiled kernels; remove\n    {}", line(key, limit)));
     }
     verdict
 }
@@ -93,7 +95,9 @@ mod tests {
     fn the_list_survives_the_round_trip() {
         assert_eq!(parse(&format(&listing(32, 4))).unwrap(), listing(32, 4));
         let text = format(&listing(32, 4));
-        for bad in [String::new(), text.replace("32", "x"), format!("{text}a\tb\t1\n"), format!("{text}{}", &text[HEADER.len() + 1..])] {
+        for bad in
+            [String::new(), text.replace("32", "x"), format!("{text}a\tb\t1\n"), format!("{text}{}", &text[HEADER.len() + 1..])]
+        {
             assert!(parse(&bad).is_err(), "{bad}");
         }
     }

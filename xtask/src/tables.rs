@@ -102,7 +102,9 @@ fn fill(text: &str, records: &Records) -> Result<String> {
     while let Some(line) = lines.next() {
         filled.push_str(line);
         fenced ^= line.trim_start().starts_with("```");
-        let Some(name) = line.trim().strip_prefix(OPEN).and_then(|rest| rest.strip_suffix(" -->")).filter(|_| !fenced) else { continue };
+        let Some(name) = line.trim().strip_prefix(OPEN).and_then(|rest| rest.strip_suffix(" -->")).filter(|_| !fenced) else {
+            continue;
+        };
         let (_, block) = BLOCKS.iter().find(|(known, _)| *known == name).with_context(|| {
             format!("unknown block `{name}`; known are {}", BLOCKS.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", "))
         })?;
@@ -228,7 +230,12 @@ fn ladder(record: Option<&(String, Record)>) -> String {
     let mut what: Vec<String> = record.rows.iter().map(|r| format!("{} of {} {}", r.operator, count(r.n), r.dtype)).collect();
     what.dedup();
     let head = ["rung", "block", "ms", "GB/s", "% of peak", "% of ceiling", "speedup", "marks"];
-    format!("Each rung verified, then timed, in one run: {}.\n\n{}\n{}", what.join("; "), table(&head, &rows), origin(path, record))
+    format!(
+        "Each rung verified, then timed, in one run: {}.\n\n{}\n{}",
+        what.join("; "),
+        table(&head, &rows),
+        origin(path, record)
+    )
 }
 
 /// Our kernel beside the others of the same run: one line for each problem.
@@ -258,7 +265,8 @@ fn peers(records: &Records, device: &str) -> String {
     };
     let mut rows = Vec::new();
     for (operator, dtype, shape, n) in problems {
-        let here = |row: &&Row| (row.operator.as_str(), row.dtype.as_str(), row.shape.as_str(), row.n) == (operator, dtype, shape, n);
+        let here =
+            |row: &&Row| (row.operator.as_str(), row.dtype.as_str(), row.shape.as_str(), row.n) == (operator, dtype, shape, n);
         let ours = record.rows.iter().filter(here).find(|row| is_ours(row));
         let size = if shape.parse::<u64>() == Ok(n) || shape.is_empty() { count(n) } else { shape.to_string() };
         let name = ours.map_or(String::new(), |row| format!(" ({})", row.rung));
@@ -272,7 +280,11 @@ fn peers(records: &Records, device: &str) -> String {
         rows.push(cells);
     }
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
-    format!("Both sides in one run; a ratio above 1 means that upsweep is faster.\n\n{}\n{}", table(&head, &rows), origin(path, record))
+    format!(
+        "Both sides in one run; a ratio above 1 means that upsweep is faster.\n\n{}\n{}",
+        table(&head, &rows),
+        origin(path, record)
+    )
 }
 
 fn output(row: OutputType) -> &'static str {
@@ -362,7 +374,8 @@ fn figure(rung: &ReduceRung, records: &Records) -> String {
 /// A rung's page.
 fn page(rung: &ReduceRung, records: &Records) -> String {
     let explain = &rung.explain;
-    let mut text = format!("<!-- written by `cargo xtask tables` from the ladder; do not edit -->\n# {} {}\n\n", rung.number, rung.name);
+    let mut text =
+        format!("<!-- written by `cargo xtask tables` from the ladder; do not edit -->\n# {} {}\n\n", rung.number, rung.name);
     let kind = match rung.device() {
         DeviceKind::Cpu => "CPU",
         DeviceKind::Cuda => "CUDA",
@@ -497,7 +510,10 @@ mod tests {
         ]);
         let text = ladder(records.ladder("cuda", Some("H200")));
         assert!(text.contains("| 8-last_block | - | 0.2330 | 4608 | 96.2 | - | - |  |"), "{text}");
-        assert!(text.contains("sum of 2^28 f32") && text.contains("commit 0123456789ab,") | text.contains("commit 0123456789ab;"), "{text}");
+        assert!(
+            text.contains("sum of 2^28 f32") && text.contains("commit 0123456789ab,") | text.contains("commit 0123456789ab;"),
+            "{text}"
+        );
         let rung = Reduce::ladder().iter().find(|r| r.name == "last_block").unwrap();
         assert!(page(rung, &records).contains("96.2 % of peak"));
     }

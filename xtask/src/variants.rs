@@ -125,26 +125,34 @@ pub(crate) fn planned(caps: &CudaCaps) -> Result<BTreeSet<String>> {
 /// A subset in which every two values of different factors that occur together in `variants` occur together.
 /// Greedy: at each step the variant that covers most of what is left, the first of equals.
 pub(crate) fn covering(variants: &Variants) -> Variants {
-    let pairs_of = |variant: &Variant| {
-        let mut pairs = Vec::new();
-        for first in 0..variant.factors.len() {
-            for second in first + 1..variant.factors.len() {
-                pairs.push((first, second, variant.factors[first].clone(), variant.factors[second].clone()));
-            }
-        }
-        pairs
+    // Every pair of values gets a number, so that a step is a count over small lists.
+    let mut numbers = BTreeMap::new();
+    let mut pairs_of = |variant: &Variant| -> Vec<usize> {
+        let count = variant.factors.len();
+        let pairs = (0..count).flat_map(|first| (first + 1..count).map(move |second| (first, second)));
+        let named = pairs.map(|(first, second)| (first, second, variant.factors[first].clone(), variant.factors[second].clone()));
+        named
+            .map(|pair| {
+                let next = numbers.len();
+                *numbers.entry(pair).or_insert(next)
+            })
+            .collect()
     };
-    let mut left: BTreeSet<_> = variants.values().flat_map(pairs_of).collect();
+    let candidates: Vec<(&Variant, Vec<usize>)> = variants.values().map(|variant| (variant, pairs_of(variant))).collect();
+    let mut left = vec![true; numbers.len()];
     let mut chosen = Variants::new();
-    while !left.is_empty() {
-        let gain = |variant: &Variant| pairs_of(variant).iter().filter(|pair| left.contains(*pair)).count();
-        let Some((_, best)) = variants.values().map(|v| (gain(v), v)).reduce(|a, b| if b.0 > a.0 { b } else { a }) else { break };
-        for pair in pairs_of(best) {
-            left.remove(&pair);
+    loop {
+        let gain = |pairs: &[usize]| pairs.iter().filter(|pair| left[**pair]).count();
+        let best =
+            candidates.iter().map(|(variant, pairs)| (gain(pairs), variant, pairs)).reduce(|a, b| if b.0 > a.0 { b } else { a });
+        match best {
+            Some((gain, variant, pairs)) if gain > 0 => {
+                pairs.iter().for_each(|pair| left[*pair] = false);
+                chosen.insert(variant.expression.clone(), (*variant).clone());
+            }
+            _ => return chosen,
         }
-        chosen.insert(best.expression.clone(), best.clone());
     }
-    chosen
 }
 
 #[cfg(test)]
@@ -183,7 +191,9 @@ mod tests {
         assert!(chosen.len() * 4 < variants.len(), "{} of {}", chosen.len(), variants.len());
         let pairs = |variants: &Variants| -> BTreeSet<(String, String)> {
             let tag = |v: &Variant, i: usize| format!("{i}:{}", v.factors[i]);
-            let of = |v: &Variant| (0..4).flat_map(|a| (0..4).map(move |b| (a, b))).map(|(a, b)| (tag(v, a), tag(v, b))).collect::<Vec<_>>();
+            let of = |v: &Variant| {
+                (0..4).flat_map(|a| (0..4).map(move |b| (a, b))).map(|(a, b)| (tag(v, a), tag(v, b))).collect::<Vec<_>>()
+            };
             variants.values().flat_map(of).collect()
         };
         assert_eq!(pairs(&chosen), pairs(&variants));

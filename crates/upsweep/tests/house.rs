@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use upsweep::device::caps::DeviceKind;
-use upsweep::flow::{Body, Op, Rung};
-use upsweep::ops::reduce::Reduce;
+use upsweep::device::caps::{Caps, CudaCaps, DeviceKind};
+use upsweep::flow::{Body, Expect, Op, Rung};
+use upsweep::ops::reduce::{Reduce, ReduceProblem, plan};
+use upsweep::types::{DType, Layout, Operator};
 
 /// One entry of a ladder, as far as the checks need it.
 #[derive(Clone, Debug)]
@@ -301,6 +302,30 @@ fn the_semantics_check_sees_missing_markers_and_plain_functions() {
     assert_eq!(semantics(page), [("a".to_string(), vec!["x".to_string(), "y".to_string()]), ("c".to_string(), vec![])]);
     let names = test_names("#[test]\n#[should_panic]\nfn x() {}\nfn y() {}\n#[test]\nlet z = 1;\nfn w() {}\n");
     assert_eq!(names, BTreeSet::from(["x".to_string()]));
+}
+
+#[test]
+fn the_planner_picks_deterministic_rungs_only() {
+    for caps in CudaCaps::known() {
+        for operator in Operator::all() {
+            for dtype in DType::all().filter(|dtype| operator.accepts(*dtype)) {
+                for length in [1, 1 << 10, 1 << 17, 1 << 24, 1 << 28] {
+                    let rows = Layout::contiguous(&[3, length]).unwrap();
+                    for problem in
+                        [ReduceProblem::whole(operator, dtype, length), ReduceProblem::new(operator, dtype, &rows, Some(&[1]))]
+                    {
+                        let plan = plan(&problem.unwrap(), &Caps::Cuda(caps.clone())).unwrap();
+                        assert!(
+                            plan.rung.deterministic && plan.rung.expect == Expect::Pass,
+                            "{} on {}",
+                            plan.rung.id(),
+                            caps.name
+                        );
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// The first Rust example of a Markdown text.
