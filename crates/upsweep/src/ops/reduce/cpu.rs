@@ -1,103 +1,152 @@
 //! The CPU rungs. Every rung reduces a row the same way whatever its neighbours: a row's bits depend on its values and
-//! its length alone, never on the number of threads or rows.
+//! its length alone, never on the number of threads or rows, on strides or on alignment.
 
 use super::operators::{MeanSum, ReduceOperator, Visitor, visit};
 use super::problem::{ReduceOperands, ReduceProblem};
+use super::simd::{self, BLOCK, CHUNK, Pairwise};
 use crate::error::Result;
 use crate::flow::{HostSlice, HostSliceMut};
-use crate::types::Accuracy;
+use crate::types::{Accuracy, Dim, Element};
 use rayon::prelude::*;
 
-/// Elements of one chunk: the unit of work of a thread, and of the fixed tree over a long row. 256 KiB of f32.
-const CHUNK: u64 = 1 << 16;
+/// Elements reduced sequentially at the leaves of the pairwise rung's tree.
+const LEAF: u64 = 16;
 
-/// Elements reduced sequentially at the leaves of the pairwise tree.
-const LEAF: u64 = 128;
+/// Elements that a thread should have before another one is asked to help: waking one costs microseconds, in which a
+/// single core reads about this much.
+const WORTH_A_THREAD: u64 = 2 * CHUNK as u64;
 
-/// A row of the problem: element `i` lies at `data[start + ...]`.
+/// A row of the problem: the elements that make one output.
 struct Row<'a, T> {
-    problem: &'a ReduceProblem,
     data: &'a [T],
-    output: u64,
+    reduced: &'a [Dim],
+    /// Index of the row's first element in `data`.
+    start: i64,
+    contiguous: bool,
 }
 
-impl<T: Copy> Row<'_, T> {
-    /// Elements `from..to` as a slice, if they are neighbours in memory.
-    fn slice(&self, from: u64, to: u64) -> Option<&[T]> {
-        let shape = self.problem.shape();
-        if from == to {
-            return Some(&[]);
-        }
-        shape.rows_are_contiguous().then(|| {
-            let start = shape.index(self.output, from) as usize;
-            &self.data[start..start + (to - from) as usize]
-        })
+impl<'a, T: Element> Row<'a, T> {
+    fn new(problem: &'a ReduceProblem, data: &'a [T], output: u64) -> Self {
+        let shape = problem.shape();
+        // A row of no elements has no first one.
+        let start = if shape.length == 0 { 0 } else { shape.index(output, 0) as i64 };
+        Row { data, reduced: &shape.reduced, start, contiguous: shape.rows_are_contiguous() }
     }
 
-    fn get(&self, position: u64) -> T {
-        self.data[self.problem.shape().index(self.output, position) as usize]
+    /// Elements `from..to` of the row, in order: borrowed if they are neighbours in memory, else copied to `buffer`.
+    fn elements<'b>(&self, from: u64, to: u64, buffer: &'b mut Vec<T>) -> &'b [T]
+    where
+        'a: 'b,
+    {
+        if from == to {
+            return &[];
+        }
+        if self.contiguous {
+            let start = self.start as usize + from as usize;
+            return &self.data[start..start + (to - from) as usize];
+        }
+        self.gather(from, to, buffer);
+        buffer
+    }
+
+    /// Copies elements `from..to` of a row that is not contiguous, a run along the innermost dimension at a time.
+    #[inline(never)]
+    fn gather(&self, mut from: u64, to: u64, buffer: &mut Vec<T>) {
+        buffer.clear();
+        let Some((inner, outer)) = self.reduced.split_last() else {
+            return;
+        };
+        while from < to {
+            let within = from % inner.extent;
+            let run = (inner.extent - within).min(to - from);
+            let mut index = self.start + within as i64 * inner.stride;
+            let mut rest = from / inner.extent;
+            for dim in outer.iter().rev() {
+                index += (rest % dim.extent) as i64 * dim.stride;
+                rest /= dim.extent;
+            }
+            for _ in 0..run {
+                buffer.push(self.data[index as usize]);
+                index += inner.stride;
+            }
+            from += run;
+        }
     }
 }
 
 /// One after the other, one accumulator.
-fn sequential<T: MeanSum, O: ReduceOperator<T>>(row: &Row<'_, T>, from: u64, to: u64) -> O::State {
-    match row.slice(from, to) {
-        Some(slice) => slice.iter().zip(from..).fold(O::identity(), |state, (&x, index)| O::combine(state, O::lift(x, index))),
-        None => (from..to).fold(O::identity(), |state, index| O::combine(state, O::lift(row.get(index), index))),
+#[inline(never)]
+fn sequential<T: MeanSum, O: ReduceOperator<T>>(row: &Row<'_, T>, from: u64, to: u64, buffer: &mut Vec<T>) -> O::State {
+    let mut state = O::identity();
+    // The whole of a contiguous row at once; a strided one a block at a time, which changes no order.
+    let step = if row.contiguous { to - from } else { BLOCK as u64 };
+    let mut at = from;
+    while at < to {
+        let end = (at + step).min(to);
+        state = row.elements(at, end, buffer).iter().zip(at..).fold(state, |s, (&x, i)| O::combine(s, O::lift(x, i)));
+        at = end;
     }
+    state
 }
 
 /// Halves down to leaves: the error grows with log2(n), not with n.
-fn pairwise<T: MeanSum, O: ReduceOperator<T>>(row: &Row<'_, T>, from: u64, to: u64) -> O::State {
+#[inline(never)]
+fn pairwise<T: MeanSum, O: ReduceOperator<T>>(row: &Row<'_, T>, from: u64, to: u64, buffer: &mut Vec<T>) -> O::State {
     if to - from <= LEAF {
-        return sequential::<T, O>(row, from, to);
+        return sequential::<T, O>(row, from, to, buffer);
     }
     let middle = from + (to - from) / 2;
-    O::combine(pairwise::<T, O>(row, from, middle), pairwise::<T, O>(row, middle, to))
+    let left = pairwise::<T, O>(row, from, middle, buffer);
+    O::combine(left, pairwise::<T, O>(row, middle, to, buffer))
 }
 
-/// Several independent accumulators, so that additions overlap and vectorise.
-fn accumulators<T: MeanSum, O: ReduceOperator<T>>(row: &Row<'_, T>, from: u64, to: u64) -> O::State {
-    const LANES: usize = 32;
-    let Some(slice) = row.slice(from, to) else {
-        return pairwise::<T, O>(row, from, to);
-    };
-    let mut lanes = [O::identity(); LANES];
-    let packs = slice.chunks_exact(LANES);
-    let rest = packs.remainder();
-    let mut index = from;
-    for pack in packs {
-        for lane in 0..LANES {
-            lanes[lane] = O::combine(lanes[lane], O::lift(pack[lane], index + lane as u64));
+/// The state of a chunk of a row, in lanes.
+fn chunk<T: MeanSum, O: ReduceOperator<T>>(row: &Row<'_, T>, number: u64, length: u64, buffer: &mut Vec<T>) -> O::State {
+    let from = number * CHUNK as u64;
+    let to = (from + CHUNK as u64).min(length);
+    simd::chunk::<T, O>(row.elements(from, to, buffer), from)
+}
+
+/// Chunks of fixed length, each in lanes, combined pairwise in their order.
+#[inline(never)]
+fn chunked<T: MeanSum, O: ReduceOperator<T>>(row: &Row<'_, T>, length: u64, threads: bool, buffer: &mut Vec<T>) -> O::State {
+    let chunks = length.div_ceil(CHUNK as u64);
+    if chunks <= 1 {
+        return chunk::<T, O>(row, 0, length, buffer);
+    }
+    // Of 2^64 elements there are 2^48 chunks.
+    let mut states = Pairwise::<O::State, 49>::new(O::identity());
+    if threads && length >= 2 * WORTH_A_THREAD {
+        // In batches, so that the states of a row that is broadcast beyond memory's size need no memory of that size.
+        const BATCH: u64 = 1 << 20;
+        for first in (0..chunks).step_by(BATCH as usize) {
+            let one = |number: u32| chunk::<T, O>(row, first + u64::from(number), length, &mut Vec::new());
+            let batch = parallel_states(BATCH.min(chunks - first) as u32, &one);
+            batch.into_iter().for_each(|state| states.push(state, O::combine));
         }
-        index += LANES as u64;
+    } else {
+        (0..chunks).for_each(|number| states.push(chunk::<T, O>(row, number, length, buffer), O::combine));
     }
-    for (lane, &x) in rest.iter().enumerate() {
-        lanes[lane] = O::combine(lanes[lane], O::lift(x, index + lane as u64));
-    }
-    tree::<T, O>(&lanes)
+    states.finish(O::combine).unwrap_or_else(O::identity)
 }
 
-/// A fixed tree over states.
-fn tree<T: MeanSum, O: ReduceOperator<T>>(states: &[O::State]) -> O::State {
-    match states {
-        [] => O::identity(),
-        [only] => *only,
-        _ => {
-            let (left, right) = states.split_at(states.len().div_ceil(2));
-            O::combine(tree::<T, O>(left), tree::<T, O>(right))
-        }
-    }
+/// The states of chunks, by all threads, in order. The body is called through a pointer, once a chunk, so that the
+/// machinery of threads is compiled once for each type of state and not for each operator.
+fn parallel_states<S: Send>(chunks: u32, one: &(dyn Fn(u32) -> S + Sync)) -> Vec<S> {
+    (0..chunks).into_par_iter().with_min_len((WORTH_A_THREAD / CHUNK as u64) as usize).map(one).collect()
 }
 
-/// Chunks of fixed length, each by accumulators, then a fixed tree over the chunks.
-fn chunked<T: MeanSum, O: ReduceOperator<T>>(row: &Row<'_, T>, parallel: bool) -> O::State {
-    let length = row.problem.shape().length;
-    let chunks = length.div_ceil(CHUNK);
-    let one = |chunk: u64| accumulators::<T, O>(row, chunk * CHUNK, ((chunk + 1) * CHUNK).min(length));
-    let states: Vec<O::State> =
-        if parallel { (0..chunks).into_par_iter().map(one).collect() } else { (0..chunks).map(one).collect() };
-    tree::<T, O>(&states)
+/// Outputs in groups of `rows`, by all threads: the body gets the number of a group's first output, and its slots.
+fn parallel_rows<S: Send>(output: &mut [S], rows: usize, group: &(dyn Fn(usize, &mut [S]) + Sync)) {
+    output.par_chunks_mut(rows).enumerate().for_each(|(number, slots)| group(number * rows, slots));
+}
+
+/// The result of a row. All NaN become the one NaN of `from_f64`: their payloads and signs differ between instruction
+/// sets and are no part of the contract.
+#[allow(clippy::eq_op)]
+fn finish<T: MeanSum, O: ReduceOperator<T>>(state: O::State, length: u64) -> O::Output {
+    let value = O::finish(state, length);
+    if value != value { O::Output::from_f64(f64::NAN) } else { value }
 }
 
 /// How a rung reduces.
@@ -123,24 +172,24 @@ impl Visitor for Run<'_> {
         let output = self.output.typed::<O::Output>()?;
         let problem = self.problem;
         let length = problem.shape().length;
-        let reduce = |o: usize, parallel: bool| {
-            let row = Row { problem, data, output: o as u64 };
-            let state = match self.method {
-                Method::Sequential => sequential::<T, O>(&row, 0, length),
-                Method::Pairwise => pairwise::<T, O>(&row, 0, length),
-                Method::Accumulators | Method::Threads => chunked::<T, O>(&row, parallel),
-            };
-            O::finish(state, length)
-        };
         let threads = self.method == Method::Threads;
-        if threads && output.len() > 1 {
-            output
-                .par_iter_mut()
-                .enumerate()
-                .with_min_len((CHUNK / length.max(1)) as usize + 1)
-                .for_each(|(o, slot)| *slot = reduce(o, false));
+        let group = |first: usize, slots: &mut [O::Output]| {
+            let mut buffer = Vec::new();
+            for (slot, o) in slots.iter_mut().zip(first as u64..) {
+                let row = Row::new(problem, data, o);
+                let state = match self.method {
+                    Method::Sequential => sequential::<T, O::States>(&row, 0, length, &mut buffer),
+                    Method::Pairwise => pairwise::<T, O::States>(&row, 0, length, &mut buffer),
+                    Method::Accumulators | Method::Threads => chunked::<T, O::States>(&row, length, threads, &mut buffer),
+                };
+                *slot = finish::<T, O>(state, length);
+            }
+        };
+        let elements = (output.len() as u64).saturating_mul(length);
+        if threads && output.len() > 1 && elements >= 2 * WORTH_A_THREAD {
+            parallel_rows(output, WORTH_A_THREAD.div_ceil(length.max(1)) as usize, &group);
         } else {
-            output.iter_mut().enumerate().for_each(|(o, slot)| *slot = reduce(o, threads));
+            group(0, output);
         }
         Ok(())
     }
@@ -152,7 +201,8 @@ fn run(problem: &ReduceProblem, operands: ReduceOperands<'_>, method: Method, ac
     visit(problem.operator(), problem.dtype(), accuracy, Run { problem, input, output, method })
 }
 
-/// Rung 0. Sums run in the compensated state: a single f32 accumulator sticks at 2^24.
+/// Rung 0. Float sums, those of a logsumexp included, run in the compensated state: a single f32 accumulator sticks at
+/// 2^24, and the error of one f64 accumulator would grow with n.
 pub(super) fn rung_sequential(problem: &ReduceProblem, operands: ReduceOperands<'_>) -> Result<()> {
     let accuracy = if problem.dtype().is_float() { Accuracy::Compensated } else { Accuracy::Fast };
     run(problem, operands, Method::Sequential, accuracy)

@@ -79,9 +79,9 @@ pub(super) static LADDER: &[ReduceRung] = &[
         "pairwise",
         cpu::rung_pairwise,
         Explain {
-            changed: "Halves are reduced apart and combined, down to leaves of 128 elements.",
+            changed: "Halves are reduced apart and combined, down to leaves of 16 elements.",
             helps: "The error of a float sum grows with log2(n) instead of n, so the plain accumulator type suffices.",
-            cost: "One read of every element; n combines in a tree over leaves of 128.",
+            cost: "One read of every element; n combines in a tree over leaves of 16.",
             source: "N. Higham, The Accuracy of Floating Point Summation (1993), on pairwise summation",
         }
     ),
@@ -91,7 +91,7 @@ pub(super) static LADDER: &[ReduceRung] = &[
         "accumulators",
         cpu::rung_accumulators,
         Explain {
-            changed: "32 independent accumulators in the inner loop, in fixed chunks of 65536 elements.",
+            changed: "Independent accumulators in the inner loop, one a lane (64 for 4-byte states, 32 for 8-byte ones), in blocks of 4096 and chunks of 65536 elements.",
             helps: "Additions no longer wait for each other: they overlap in the pipeline and fill the vector registers.",
             cost: "One read of every element; one core's bandwidth.",
             source: "Intel 64 and IA-32 Architectures Optimization Reference Manual, on breaking dependence chains",

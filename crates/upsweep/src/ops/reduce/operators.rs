@@ -1,6 +1,9 @@
 //! The Rust side of the operator table: state, `lift`, `identity`, `combine`, `finish` of each operator.
 //! The C++ side, with the same names and the same rules, is `kernels/operators.cuh`.
+//!
+//! `block` and `chunk` say how the fast CPU rungs reduce many elements at once; their defaults follow from the five.
 
+use super::simd;
 use crate::types::{Accuracy, DType, Element, Operator, dispatch};
 use half::{bf16, f16};
 use std::fmt::Debug;
@@ -35,13 +38,93 @@ macro_rules! accumulator {
 }
 accumulator!(f32, 0.0, 1.0, |a, b| a + b, |a, b| a * b);
 accumulator!(f64, 0.0, 1.0, |a, b| a + b, |a, b| a * b);
+accumulator!(i32, 0, 1, i32::wrapping_add, i32::wrapping_mul);
 accumulator!(i64, 0, 1, i64::wrapping_add, i64::wrapping_mul);
 accumulator!(u64, 0, 1, u64::wrapping_add, u64::wrapping_mul);
+
+/// What elements are compared in on the CPU: a machine type whose comparisons are one vector instruction.
+pub trait Key: Copy + Debug + Send + Sync + PartialOrd + 'static {
+    /// -inf, or the least integer.
+    const LOWEST: Self;
+    /// +inf, or the greatest integer.
+    const HIGHEST: Self;
+}
+macro_rules! key {
+    ($($t:ty: $low:expr, $high:expr;)*) => {$(
+        impl Key for $t {
+            const LOWEST: Self = $low;
+            const HIGHEST: Self = $high;
+        }
+    )*};
+}
+macro_rules! integer_key {
+    ($($t:ty)*) => { key!($($t: <$t>::MIN, <$t>::MAX;)*); };
+}
+key!(f32: f32::NEG_INFINITY, f32::INFINITY; f64: f64::NEG_INFINITY, f64::INFINITY;);
+integer_key!(i32 i64 u32 u64 u8 i8);
+
+/// What exponentials are taken in on the CPU.
+pub trait Real: Accumulator {
+    /// -inf.
+    const NEG_INFINITY: Self;
+    /// Difference.
+    fn sub(self, other: Self) -> Self;
+    /// `e^self` for `self <= 0`, -inf included; not meant for NaN.
+    fn exp_nonpositive(self) -> Self;
+    /// Exact.
+    fn to_f64(self) -> f64;
+}
+impl Real for f32 {
+    const NEG_INFINITY: f32 = f32::NEG_INFINITY;
+    #[inline(always)]
+    fn sub(self, other: f32) -> f32 {
+        self - other
+    }
+    #[inline(always)]
+    fn exp_nonpositive(self) -> f32 {
+        simd::exp_nonpositive_f32(self)
+    }
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        self as f64
+    }
+}
+impl Real for f64 {
+    const NEG_INFINITY: f64 = f64::NEG_INFINITY;
+    #[inline(always)]
+    fn sub(self, other: f64) -> f64 {
+        self - other
+    }
+    #[inline(always)]
+    fn exp_nonpositive(self) -> f64 {
+        self.exp()
+    }
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        self
+    }
+}
 
 /// An element with its accumulator.
 pub trait Number: Element {
     /// f32 for f32, f16, bf16; f64 for f64; i64 or u64 for integers and bool.
     type Acc: Accumulator;
+    /// What a block of elements is summed in: the accumulator, or i32 where a block's sum cannot leave it.
+    type BlockSum: Accumulator;
+    /// What elements are compared in.
+    type Key: Key;
+    /// What exponentials are taken in: f32 for f32, f16 and bf16, else f64.
+    type Real: Real;
+    /// Exact.
+    fn to_block_sum(self) -> Self::BlockSum;
+    /// Exact.
+    fn from_block_sum(sum: Self::BlockSum) -> Self::Acc;
+    /// Exact, order-preserving.
+    fn key(self) -> Self::Key;
+    /// The element with this key, exact for keys that came from elements.
+    fn from_key(key: Self::Key) -> Self;
+    /// Exact for floats.
+    fn real(self) -> Self::Real;
     /// Exact.
     fn widen(self) -> Self::Acc;
     /// Rounds floats once to nearest; truncates integers to their low bits.
@@ -61,9 +144,17 @@ pub trait Number: Element {
 }
 
 macro_rules! number {
-    ($t:ty, $acc:ty, $widen:expr, $narrow:expr, $total:expr, $low:expr, $high:expr) => {
+    (
+        $t:ty, acc: $acc:ty, block_sum: $block:ty, key: $key:ty, real: $real:ty,
+        widen: $widen:expr, narrow: $narrow:expr, total: $total:expr,
+        to_block: $to_block:expr, from_block: $from_block:expr, to_key: $to_key:expr, from_key: $from_key:expr,
+        to_real: $to_real:expr, lowest: $low:expr, highest: $high:expr
+    ) => {
         impl Number for $t {
             type Acc = $acc;
+            type BlockSum = $block;
+            type Key = $key;
+            type Real = $real;
             #[inline(always)]
             fn widen(self) -> $acc {
                 ($widen)(self)
@@ -76,34 +167,77 @@ macro_rules! number {
             fn total(acc: $acc) -> Self::Total {
                 ($total)(acc)
             }
+            #[inline(always)]
+            fn to_block_sum(self) -> $block {
+                ($to_block)(self)
+            }
+            #[inline(always)]
+            fn from_block_sum(sum: $block) -> $acc {
+                ($from_block)(sum)
+            }
+            #[inline(always)]
+            fn key(self) -> $key {
+                ($to_key)(self)
+            }
+            #[inline(always)]
+            fn from_key(key: $key) -> Self {
+                ($from_key)(key)
+            }
+            #[inline(always)]
+            fn real(self) -> $real {
+                ($to_real)(self)
+            }
             const LOWEST: Self = $low;
             const HIGHEST: Self = $high;
         }
     };
 }
-macro_rules! integer {
-    ($t:ty, $acc:ty) => {
-        number!($t, $acc, |x| x as $acc, |a| a as $t, |a| a, <$t>::MIN, <$t>::MAX);
+macro_rules! float {
+    ($t:ty, $acc:ty, $widen:expr, $narrow:expr) => {
+        number!(
+            $t, acc: $acc, block_sum: $acc, key: $acc, real: $acc,
+            widen: $widen, narrow: $narrow, total: $narrow,
+            to_block: $widen, from_block: |sum| sum, to_key: $widen, from_key: $narrow,
+            to_real: $widen, lowest: <$t>::NEG_INFINITY, highest: <$t>::INFINITY
+        );
     };
 }
-number!(f32, f32, |x| x, |a| a, |a| a, f32::NEG_INFINITY, f32::INFINITY);
-number!(f64, f64, |x| x, |a| a, |a| a, f64::NEG_INFINITY, f64::INFINITY);
-number!(f16, f32, f16::to_f32, f16::from_f32, f16::from_f32, f16::NEG_INFINITY, f16::INFINITY);
-number!(bf16, f32, bf16::to_f32, bf16::from_f32, bf16::from_f32, bf16::NEG_INFINITY, bf16::INFINITY);
-integer!(i32, i64);
-integer!(i64, i64);
-integer!(u32, u64);
-integer!(u64, u64);
-integer!(u8, u64);
-integer!(i8, i64);
-number!(bool, u64, |x| x as u64, |a| a != 0, |a| a, false, true);
+macro_rules! integer {
+    ($t:ty, $acc:ty, $block:ty) => {
+        number!(
+            $t, acc: $acc, block_sum: $block, key: $t, real: f64,
+            widen: |x| x as $acc, narrow: |a| a as $t, total: |a| a,
+            to_block: |x| x as $block, from_block: |sum| sum as $acc, to_key: |x| x, from_key: |key| key,
+            to_real: |x| x as f64, lowest: <$t>::MIN, highest: <$t>::MAX
+        );
+    };
+}
+float!(f32, f32, |x| x, |a| a);
+float!(f64, f64, |x| x, |a| a);
+float!(f16, f32, |x: f16| simd::f16_bits_to_f32(x.to_bits()), f16::from_f32);
+float!(bf16, f32, |x: bf16| simd::bf16_bits_to_f32(x.to_bits()), bf16::from_f32);
+integer!(i32, i64, i64);
+integer!(i64, i64, i64);
+integer!(u32, u64, u64);
+integer!(u64, u64, u64);
+integer!(u8, u64, i32);
+integer!(i8, i64, i32);
+number!(
+    bool, acc: u64, block_sum: i32, key: u8, real: f64,
+    widen: |x| x as u64, narrow: |a| a != 0, total: |a| a,
+    to_block: |x| x as i32, from_block: |sum| sum as u64, to_key: |x| x as u8, from_key: |key| key != 0,
+    to_real: |x| x as u8 as f64, lowest: false, highest: true
+);
 
 /// An operator over elements of type `T`. `combine` is associative up to rounding and commutative.
-pub trait ReduceOperator<T: Number>: Send + Sync + 'static {
+pub trait ReduceOperator<T: Number>: Sized + Send + Sync + 'static {
     /// What is carried: one Rust struct here, one C struct of the same fields in the kernels.
     type State: Copy + Send + Sync + 'static;
     /// What comes out.
     type Output: Element;
+    /// The operator that reduces to the same states: itself, or one that differs in `finish` alone, so that the code of
+    /// the rungs is compiled once for both.
+    type States: ReduceOperator<T, State = Self::State>;
     /// The state of no elements: `combine(identity, s) == s`.
     fn identity() -> Self::State;
     /// The state of the element at `index`.
@@ -112,6 +246,17 @@ pub trait ReduceOperator<T: Number>: Send + Sync + 'static {
     fn combine(a: Self::State, b: Self::State) -> Self::State;
     /// The result for `count` elements.
     fn finish(state: Self::State, count: u64) -> Self::Output;
+    /// The state of one block of neighbours, the first of which has index `first`. Rounding operators do so in an order
+    /// that the number of elements alone decides.
+    #[inline(always)]
+    fn block(data: &[T], first: u64) -> Self::State {
+        simd::reduce_lanes(data, Self::identity(), |x, position| Self::lift(x, first + position as u64), Self::combine)
+    }
+    /// The state of one chunk of neighbours: its blocks, pairwise. An override must give what this gives, bit for bit.
+    #[inline(always)]
+    fn chunk(data: &[T], first: u64) -> Self::State {
+        simd::blocks_pairwise::<T, Self>(data, first)
+    }
 }
 
 /// Sum in the accumulator type.
@@ -134,6 +279,8 @@ pub struct Mean;
 pub struct CompensatedMean;
 /// Shifted log of the sum of exponentials.
 pub struct LogSumExp;
+/// Logsumexp with a compensated sum.
+pub struct CompensatedLogSumExp;
 /// Smallest that is not NaN.
 pub struct NanMin;
 /// Largest that is not NaN.
@@ -146,6 +293,7 @@ pub struct WrappingProd;
 impl<T: Number> ReduceOperator<T> for Sum {
     type State = T::Acc;
     type Output = T::Total;
+    type States = Self;
     #[inline(always)]
     fn identity() -> T::Acc {
         T::Acc::ZERO
@@ -161,11 +309,16 @@ impl<T: Number> ReduceOperator<T> for Sum {
     fn finish(state: T::Acc, _: u64) -> T::Total {
         T::total(state)
     }
+    #[inline(always)]
+    fn block(data: &[T], _: u64) -> T::Acc {
+        T::from_block_sum(simd::reduce_lanes(data, T::BlockSum::ZERO, |x, _| x.to_block_sum(), T::BlockSum::add))
+    }
 }
 
 impl<T: Number> ReduceOperator<T> for Prod {
     type State = T::Acc;
     type Output = T::Total;
+    type States = Self;
     #[inline(always)]
     fn identity() -> T::Acc {
         T::Acc::ONE
@@ -192,10 +345,11 @@ pub struct DoubleDouble {
     pub low: f64,
 }
 
-impl DoubleDouble {
+impl std::ops::Add for DoubleDouble {
+    type Output = DoubleDouble;
     /// Sum of two, with Knuth's two-sum; an infinite or NaN high part carries no low part.
     #[inline(always)]
-    pub fn add(self, other: DoubleDouble) -> DoubleDouble {
+    fn add(self, other: DoubleDouble) -> DoubleDouble {
         let high = self.high + other.high;
         let virtual_other = high - self.high;
         let error = (self.high - (high - virtual_other)) + (other.high - virtual_other);
@@ -210,6 +364,7 @@ macro_rules! compensated {
         impl<T: Number> ReduceOperator<T> for $name {
             type State = DoubleDouble;
             type Output = T::$output;
+            type States = CompensatedSum;
             #[inline(always)]
             fn identity() -> DoubleDouble {
                 DoubleDouble { high: 0.0, low: 0.0 }
@@ -220,7 +375,7 @@ macro_rules! compensated {
             }
             #[inline(always)]
             fn combine(a: DoubleDouble, b: DoubleDouble) -> DoubleDouble {
-                a.add(b)
+                a + b
             }
             fn finish(state: DoubleDouble, count: u64) -> Self::Output {
                 <Self::Output as Element>::from_f64(($finish)(state, count))
@@ -236,6 +391,7 @@ macro_rules! extremum {
         impl<T: Number> ReduceOperator<T> for $name {
             type State = T;
             type Output = T;
+            type States = Self;
             #[inline(always)]
             fn identity() -> T {
                 T::$identity
@@ -252,6 +408,10 @@ macro_rules! extremum {
             fn finish(state: T, _: u64) -> T {
                 state
             }
+            #[inline(always)]
+            fn block(data: &[T], _: u64) -> T {
+                T::from_key(simd::best_of(data, T::Key::$identity, T::key, |a, b| a $better b))
+            }
         }
     };
 }
@@ -259,11 +419,12 @@ extremum!(Min, HIGHEST, <);
 extremum!(Max, LOWEST, >);
 
 macro_rules! nan_extremum {
-    ($name:ident, $better:tt) => {
+    ($name:ident, $identity:ident, $better:tt) => {
         impl<T: Number> ReduceOperator<T> for $name {
-            /// `None` until an element that is not NaN was seen.
+            /// The best element that is not NaN, and whether there was one; until then any NaN that was seen.
             type State = (T, bool);
             type Output = T;
+            type States = Self;
             #[inline(always)]
             fn identity() -> (T, bool) {
                 (T::default(), false)
@@ -285,11 +446,25 @@ macro_rules! nan_extremum {
             fn finish(state: (T, bool), _: u64) -> T {
                 state.0
             }
+            #[inline(always)]
+            fn block(data: &[T], _: u64) -> (T, bool) {
+                let better = |a: T::Key, b: T::Key| if b $better a { b } else { a };
+                let key = |x: T, _| if x.is_nan() { T::Key::$identity } else { x.key() };
+                let best = simd::reduce_lanes(data, T::Key::$identity, key, better);
+                if best != T::Key::$identity {
+                    return (T::from_key(best), true);
+                }
+                // Either every number is the identity, or there is none.
+                match data.iter().find(|x| !x.is_nan()) {
+                    Some(&number) => (number, true),
+                    None => data.first().map_or_else(<Self as ReduceOperator<T>>::identity, |&nan| (nan, false)),
+                }
+            }
         }
     };
 }
-nan_extremum!(NanMin, <);
-nan_extremum!(NanMax, >);
+nan_extremum!(NanMin, HIGHEST, <);
+nan_extremum!(NanMax, LOWEST, >);
 
 /// A value and where it stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -305,6 +480,7 @@ macro_rules! arg_extremum {
         impl<T: Number> ReduceOperator<T> for $name {
             type State = Indexed<T>;
             type Output = u64;
+            type States = Self;
             #[inline(always)]
             fn identity() -> Indexed<T> {
                 // No element has this index, so on a tie with the identity's value the element wins.
@@ -327,6 +503,17 @@ macro_rules! arg_extremum {
             fn finish(state: Indexed<T>, _: u64) -> u64 {
                 state.index
             }
+            #[inline(always)]
+            fn block(data: &[T], first: u64) -> Indexed<T> {
+                <Self as ReduceOperator<T>>::chunk(data, first)
+            }
+            #[inline(always)]
+            fn chunk(data: &[T], first: u64) -> Indexed<T> {
+                match simd::locate_best(data, T::Key::$identity, T::key, |a, b| a $better b) {
+                    Some((position, value)) => Indexed { value, index: first + position as u64 },
+                    None => <Self as ReduceOperator<T>>::identity(),
+                }
+            }
         }
     };
 }
@@ -337,30 +524,60 @@ arg_extremum!(ArgMax, LOWEST, >);
 pub trait MeanSum: Number {
     /// The sum's type.
     type Sum: Accumulator;
+    /// [`Sum`] where it adds in the same type, else [`Mean`] itself.
+    type MeanStates: ReduceOperator<Self, State = Self::Sum>;
+    /// The compensated sum of floats; the sum of integers is exact as it is.
+    type CompensatedSum: ReduceOperator<Self>;
+    /// The mean of [`MeanSum::CompensatedSum`].
+    type CompensatedMean: ReduceOperator<Self>;
+    /// The compensated form for floats; there is none for integers, which have no logsumexp in the operator table.
+    type CompensatedLogSumExp: ReduceOperator<Self>;
     /// Exact for floats; nearest for 64-bit integers.
     fn mean_widen(self) -> Self::Sum;
-    /// Divides in the sum's type, then rounds once.
+    /// Divides in f64, where the count is exact up to 2^53, then rounds to the output.
     fn mean_finish(sum: Self::Sum, count: u64) -> Self::Mean;
 }
 macro_rules! mean_sum {
-    ($($t:ty => $sum:ty),*) => {$(
+    ($($t:ty => $sum:ty, $widen:expr, $states:ty, $compensated_sum:ty, $compensated_mean:ty, $compensated_log:ty;)*) => {$(
         impl MeanSum for $t {
             type Sum = $sum;
+            type MeanStates = $states;
+            type CompensatedSum = $compensated_sum;
+            type CompensatedMean = $compensated_mean;
+            type CompensatedLogSumExp = $compensated_log;
             #[inline(always)]
             fn mean_widen(self) -> $sum {
-                self.to_f64() as $sum
+                ($widen)(self)
             }
             fn mean_finish(sum: $sum, count: u64) -> Self::Mean {
-                <Self::Mean as Element>::from_f64((sum / count as $sum) as f64)
+                <Self::Mean as Element>::from_f64(f64::from(sum) / count as f64)
             }
         }
     )*};
 }
-mean_sum!(f32 => f32, f64 => f64, f16 => f32, bf16 => f32, i32 => f64, i64 => f64, u32 => f64, u64 => f64, u8 => f64, i8 => f64, bool => f64);
+macro_rules! float_mean {
+    ($($t:ty => $sum:ty;)*) => {
+        mean_sum!($($t => $sum, Number::widen, Sum, CompensatedSum, CompensatedMean, CompensatedLogSumExp;)*);
+    };
+}
+macro_rules! integer_mean {
+    ($($t:ty, $widen:expr;)*) => { mean_sum!($($t => f64, $widen, Mean, Sum, Mean, LogSumExp;)*); };
+}
+float_mean!(f32 => f32; f64 => f64; f16 => f32; bf16 => f32;);
+integer_mean!(
+    i32, |x| x as f64;
+    i64, |x| x as f64;
+    u32, |x| x as f64;
+    u64, |x| x as f64;
+    u8, |x| x as f64;
+    i8, |x| x as f64;
+    bool, |x| x as u8 as f64;
+);
 
 impl<T: MeanSum> ReduceOperator<T> for Mean {
     type State = T::Sum;
     type Output = T::Mean;
+    type States = T::MeanStates;
     #[inline(always)]
     fn identity() -> T::Sum {
         T::Sum::ZERO
@@ -404,6 +621,7 @@ impl MaxSum {
 impl<T: Number> ReduceOperator<T> for LogSumExp {
     type State = MaxSum;
     type Output = T;
+    type States = Self;
     #[inline(always)]
     fn identity() -> MaxSum {
         MaxSum::EMPTY
@@ -423,13 +641,58 @@ impl<T: Number> ReduceOperator<T> for LogSumExp {
             T::from_f64(state.max + state.sum.ln())
         }
     }
+    #[inline(always)]
+    fn block(data: &[T], _: u64) -> MaxSum {
+        simd::max_sum(data)
+    }
+}
+
+/// The maximum, and the sum of exponentials relative to it in double-double: for the rung that adds one after the other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CompensatedMaxSum {
+    /// Largest element so far.
+    pub max: f64,
+    /// Sum of `exp(x - max)`.
+    pub sum: DoubleDouble,
+}
+
+impl<T: Number> ReduceOperator<T> for CompensatedLogSumExp {
+    type State = CompensatedMaxSum;
+    type Output = T;
+    type States = Self;
+    #[inline(always)]
+    fn identity() -> CompensatedMaxSum {
+        CompensatedMaxSum { max: f64::NEG_INFINITY, sum: DoubleDouble { high: 0.0, low: 0.0 } }
+    }
+    #[inline(always)]
+    fn lift(x: T, _: u64) -> CompensatedMaxSum {
+        CompensatedMaxSum { max: x.to_f64(), sum: DoubleDouble { high: 1.0, low: 0.0 } }
+    }
+    #[inline(always)]
+    fn combine(a: CompensatedMaxSum, b: CompensatedMaxSum) -> CompensatedMaxSum {
+        // As `MaxSum::merge`.
+        let max = <Max as ReduceOperator<f64>>::combine(a.max, b.max);
+        let scale = |state: CompensatedMaxSum| {
+            if state.max == max {
+                return state.sum;
+            }
+            let factor = (state.max - max).exp();
+            DoubleDouble { high: state.sum.high * factor, low: state.sum.low * factor }
+        };
+        CompensatedMaxSum { max, sum: scale(a) + scale(b) }
+    }
+    fn finish(state: CompensatedMaxSum, count: u64) -> T {
+        let sum = MaxSum { max: state.max, sum: state.sum.high + state.sum.low };
+        <LogSumExp as ReduceOperator<T>>::finish(sum, count)
+    }
 }
 
 macro_rules! wrapping {
-    ($name:ident, $identity:ident, $combine:ident) => {
+    ($name:ident, $states:ident, $identity:ident, $combine:ident) => {
         impl<T: Number> ReduceOperator<T> for $name {
             type State = T::Acc;
             type Output = T;
+            type States = $states;
             #[inline(always)]
             fn identity() -> T::Acc {
                 T::Acc::$identity
@@ -448,8 +711,8 @@ macro_rules! wrapping {
         }
     };
 }
-wrapping!(WrappingSum, ZERO, add);
-wrapping!(WrappingProd, ONE, mul);
+wrapping!(WrappingSum, Sum, ZERO, add);
+wrapping!(WrappingProd, Prod, ONE, mul);
 
 /// Code that is generic over element type and operator.
 pub trait Visitor {
@@ -463,15 +726,16 @@ pub trait Visitor {
 pub fn visit<V: Visitor>(operator: Operator, dtype: DType, accuracy: Accuracy, visitor: V) -> V::Result {
     dispatch!(dtype, T => match (operator, accuracy) {
         (Operator::Sum, Accuracy::Fast) => visitor.visit::<T, Sum>(),
-        (Operator::Sum, Accuracy::Compensated) => visitor.visit::<T, CompensatedSum>(),
+        (Operator::Sum, Accuracy::Compensated) => visitor.visit::<T, <T as MeanSum>::CompensatedSum>(),
         (Operator::Prod, _) => visitor.visit::<T, Prod>(),
         (Operator::Min, _) => visitor.visit::<T, Min>(),
         (Operator::Max, _) => visitor.visit::<T, Max>(),
         (Operator::ArgMin, _) => visitor.visit::<T, ArgMin>(),
         (Operator::ArgMax, _) => visitor.visit::<T, ArgMax>(),
         (Operator::Mean, Accuracy::Fast) => visitor.visit::<T, Mean>(),
-        (Operator::Mean, Accuracy::Compensated) => visitor.visit::<T, CompensatedMean>(),
-        (Operator::LogSumExp, _) => visitor.visit::<T, LogSumExp>(),
+        (Operator::Mean, Accuracy::Compensated) => visitor.visit::<T, <T as MeanSum>::CompensatedMean>(),
+        (Operator::LogSumExp, Accuracy::Compensated) => visitor.visit::<T, <T as MeanSum>::CompensatedLogSumExp>(),
+        (Operator::LogSumExp, Accuracy::Fast) => visitor.visit::<T, LogSumExp>(),
         (Operator::NanMin, _) => visitor.visit::<T, NanMin>(),
         (Operator::NanMax, _) => visitor.visit::<T, NanMax>(),
         (Operator::WrappingSum, _) => visitor.visit::<T, WrappingSum>(),

@@ -1,0 +1,481 @@
+//! The vector code of the CPU rungs: many lanes by index, combined by fixed trees.
+//!
+//! Every function here is written once, in plain Rust that the compiler turns into vector instructions, and is compiled
+//! twice on x86-64: for the baseline, and for AVX2 where the processor has it. Both give the same bits, because the
+//! order of every rounding operation is fixed by the source: element `i` of a block goes to lane `i % LANES`, lanes and
+//! blocks are combined by trees that depend on the length alone, and no multiply-add is fused. Alignment never enters:
+//! a block starts at a multiple of [`BLOCK`] elements of its row, wherever that lies in memory.
+
+use super::operators::{Accumulator, MaxSum, Number, Real, ReduceOperator};
+
+/// Elements of one block: what is reduced in lanes at a stretch. 16 KiB of f32, so a second look at it hits the
+/// first-level cache.
+pub(super) const BLOCK: usize = 4096;
+
+/// Elements of one chunk: the unit of work of a thread. 256 KiB of f32.
+#[cfg(feature = "cpu")]
+pub(super) const CHUNK: usize = 1 << 16;
+
+/// Elements that a lane takes one after the other before the lanes are combined pairwise. This is the constant of the
+/// error bound: a sum of n elements adds along chains of at most `ROWS + log2(n)` roundings.
+const ROWS: usize = 16;
+
+/// Combines states pairwise, in the order they come, as the carries of a binary counter: after `n` states the tree is
+/// fixed by `n`, and no state passes through more than `log2(n) + 1` combinations. Takes up to `2^DEPTH - 1` states.
+pub(super) struct Pairwise<S, const DEPTH: usize> {
+    levels: [S; DEPTH],
+    count: u64,
+}
+
+impl<S: Copy, const DEPTH: usize> Pairwise<S, DEPTH> {
+    #[inline(always)]
+    pub(super) fn new(identity: S) -> Self {
+        Pairwise { levels: [identity; DEPTH], count: 0 }
+    }
+
+    /// Adds one state.
+    #[inline(always)]
+    pub(super) fn push(&mut self, mut state: S, combine: impl Fn(S, S) -> S) {
+        let carries = self.count.trailing_ones() as usize;
+        for level in 0..carries {
+            state = combine(self.levels[level], state);
+        }
+        self.levels[carries] = state;
+        self.count += 1;
+    }
+
+    /// The state of all, or `None` if there was none.
+    #[inline(always)]
+    pub(super) fn finish(self, combine: impl Fn(S, S) -> S) -> Option<S> {
+        let mut rest = self.count;
+        let mut total = None;
+        while rest != 0 {
+            let earlier = self.levels[rest.trailing_zeros() as usize];
+            total = Some(match total {
+                Some(later) => combine(earlier, later),
+                None => earlier,
+            });
+            rest &= rest - 1;
+        }
+        total
+    }
+}
+
+/// Levels of the counter over the leaves of one block: at most `BLOCK / (16 lanes * ROWS)` leaves.
+const LEAF_LEVELS: usize = 5;
+
+/// Reduces up to [`BLOCK`] elements in `LANES` lanes.
+#[inline(always)]
+fn lanes<X: Copy, S: Copy, const LANES: usize>(
+    data: &[X],
+    identity: S,
+    lift: impl Fn(X, usize) -> S,
+    combine: impl Fn(S, S) -> S,
+) -> S {
+    debug_assert!(data.len() <= BLOCK);
+    let mut width = LANES;
+    let mut total = if data.len() <= LANES {
+        // A short row: no lane holds more than one element, and only the lanes in use are combined.
+        width = data.len().next_power_of_two();
+        let mut states = [identity; LANES];
+        for (lane, &x) in data.iter().enumerate() {
+            states[lane] = lift(x, lane);
+        }
+        states
+    } else {
+        let merge = |a: [S; LANES], b: [S; LANES]| {
+            let mut merged = a;
+            for lane in 0..LANES {
+                merged[lane] = combine(a[lane], b[lane]);
+            }
+            merged
+        };
+        let mut leaves = Pairwise::<[S; LANES], LEAF_LEVELS>::new([identity; LANES]);
+        for (leaf, rows) in data.chunks(LANES * ROWS).enumerate() {
+            let mut states = [identity; LANES];
+            let mut start = leaf * LANES * ROWS;
+            let full = rows.chunks_exact(LANES);
+            let rest = full.remainder();
+            for row in full {
+                for lane in 0..LANES {
+                    states[lane] = combine(states[lane], lift(row[lane], start + lane));
+                }
+                start += LANES;
+            }
+            for (lane, &x) in rest.iter().enumerate() {
+                states[lane] = combine(states[lane], lift(x, start + lane));
+            }
+            leaves.push(states, merge);
+        }
+        leaves.finish(merge).unwrap_or([identity; LANES])
+    };
+    while width > 1 {
+        width /= 2;
+        for lane in 0..width {
+            total[lane] = combine(total[lane], total[lane + width]);
+        }
+    }
+    if data.is_empty() { identity } else { total[0] }
+}
+
+/// [`lanes`] with as many lanes as fill eight 32-byte registers: enough independent chains to hide the latency of a
+/// combine, few enough to stay in registers.
+#[inline(always)]
+pub(super) fn reduce_lanes<X: Copy, S: Copy>(
+    data: &[X],
+    identity: S,
+    lift: impl Fn(X, usize) -> S,
+    combine: impl Fn(S, S) -> S,
+) -> S {
+    match size_of::<S>() {
+        0..=4 => lanes::<X, S, 64>(data, identity, lift, combine),
+        5..=8 => lanes::<X, S, 32>(data, identity, lift, combine),
+        _ => lanes::<X, S, 16>(data, identity, lift, combine),
+    }
+}
+
+/// The best element of a block under `better`; a NaN, wherever it stands, is the result.
+#[inline(always)]
+pub(super) fn best_of<X: Copy, K: Copy + PartialOrd>(
+    data: &[X],
+    worst: K,
+    key: impl Fn(X) -> K,
+    better: impl Fn(K, K) -> bool,
+) -> K {
+    // A NaN on the left stays; a NaN on the right loses no comparison, so it is taken.
+    #[allow(clippy::eq_op)]
+    let combine = |a: K, b: K| if better(a, b) || a != a { a } else { b };
+    reduce_lanes(data, worst, |x, _| key(x), combine)
+}
+
+/// Where the best element of a chunk stands: position and value. The first NaN wins; else the lowest position of a tie.
+///
+/// The blocks' best values are found in lanes; only the one block that holds the answer is searched for the position.
+#[inline(always)]
+#[allow(clippy::eq_op)]
+pub(super) fn locate_best<X: Copy, K: Copy + PartialOrd>(
+    data: &[X],
+    worst: K,
+    key: impl Fn(X) -> K + Copy,
+    better: impl Fn(K, K) -> bool + Copy,
+) -> Option<(usize, X)> {
+    let mut winner: Option<(usize, K)> = None;
+    for (number, block) in data.chunks(BLOCK).enumerate() {
+        let best = best_of(block, worst, key, better);
+        if best != best {
+            winner = Some((number, best));
+            break;
+        }
+        // A later block must be strictly better: on a tie the earlier one holds the lower position.
+        if winner.is_none_or(|(_, value)| better(best, value)) {
+            winner = Some((number, best));
+        }
+    }
+    let (number, best) = winner?;
+    let start = number * BLOCK;
+    let is_answer = |x: X| {
+        let k = key(x);
+        k == best || (best != best && k != k)
+    };
+    // Whole groups first: the answer of a group is one vector test.
+    const GROUP: usize = 64;
+    let block = &data[start..data.len().min(start + BLOCK)];
+    let group = block.chunks(GROUP).position(|group| group.iter().fold(false, |any, &x| any | is_answer(x)))?;
+    let within = block[group * GROUP..].iter().position(|&x| is_answer(x))?;
+    let position = start + group * GROUP + within;
+    Some((position, data[position]))
+}
+
+/// The maximum of a block and the sum of exponentials relative to it. Two passes over a block that the first pass
+/// brought into the first-level cache.
+#[inline(always)]
+pub(super) fn max_sum<T: Number>(data: &[T]) -> MaxSum {
+    if data.is_empty() {
+        return MaxSum::EMPTY;
+    }
+    let max = best_of(data, T::Real::NEG_INFINITY, T::real, |a, b| a > b);
+    let widened = max.to_f64();
+    if !widened.is_finite() {
+        // Nothing to subtract from: the maximum alone decides, and merging takes no difference of infinities.
+        return MaxSum { max: widened, sum: 1.0 };
+    }
+    let sum = reduce_lanes(data, T::Real::ZERO, |x, _| x.real().sub(max).exp_nonpositive(), |a, b| a.add(b));
+    MaxSum { max: widened, sum: sum.to_f64() }
+}
+
+/// `e^d` for `d <= 0` in f32: at most 1.1 ulp off; 0 below -87.336 (where the result would be subnormal) and at -inf.
+///
+/// `d = k ln 2 + r` with integer `k` and `|r| <= ln 2 / 2`. `k` comes from adding and subtracting 1.5 * 2^23, which
+/// rounds to an integer; ln 2 is split in two, the first part short enough that `k` times it is exact. Then
+/// `e^r = 1 + r + r^2 q(r)`, `q` of degree 4, fitted by weighted least squares to the least maximal relative error
+/// (0.05 units of 2^-24), and `2^k` is made of exponent bits. Products and sums round separately, so every
+/// instruction set gives the same bits.
+#[inline(always)]
+pub(super) fn exp_nonpositive_f32(d: f32) -> f32 {
+    const TO_INTEGER: f32 = 12_582_912.0;
+    const LN_2_HIGH: f32 = 355.0 / 512.0;
+    const LN_2_LOW: f32 = -2.121_944_4e-4;
+    // ln(2^-126): below it 2^k would need a subnormal.
+    const LOWEST: f32 = -87.336_54;
+    let shifted = d * std::f32::consts::LOG2_E + TO_INTEGER;
+    let k = shifted - TO_INTEGER;
+    let r = (d - k * LN_2_HIGH) - k * LN_2_LOW;
+    let q = 0.001_381_446_7;
+    let q = q * r + 0.008_368_781;
+    let q = q * r + 0.041_668_393;
+    let q = q * r + 0.166_665_2;
+    let q = q * r + 0.499_999_94;
+    let mantissa = 1.0 + (r + (r * r) * q);
+    // The low bits of `shifted` are k in two's complement; adding 1.0's exponent makes 2^k.
+    let scale = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0f32.to_bits()));
+    if d < LOWEST { 0.0 } else { mantissa * scale }
+}
+
+/// An IEEE half as f32, exact, without branches or tables, so that lanes of it vectorise.
+#[inline(always)]
+pub(super) fn f16_bits_to_f32(half: u16) -> f32 {
+    let sign = (half as u32 & 0x8000) << 16;
+    let magnitude = half as u32 & 0x7fff;
+    // Exponent and mantissa in f32's places, and the biases' difference of 112 added to the exponent.
+    let shifted = (magnitude << 13) + (112 << 23);
+    // Infinity and NaN: the exponent is all ones in f32, too.
+    let special = (magnitude << 13) | 0x7f80_0000;
+    // A subnormal m * 2^-24: placed below the leading bit of 2^-14, which is then subtracted.
+    let subnormal = (f32::from_bits(shifted + (1 << 23)) - f32::from_bits(113 << 23)).to_bits();
+    let bits = if magnitude < 0x0400 {
+        subnormal
+    } else if magnitude >= 0x7c00 {
+        special
+    } else {
+        shifted
+    };
+    f32::from_bits(bits | sign)
+}
+
+/// A bfloat16 as f32: its bits are f32's upper half.
+#[inline(always)]
+pub(super) fn bf16_bits_to_f32(bits: u16) -> f32 {
+    f32::from_bits((bits as u32) << 16)
+}
+
+/// Blocks pairwise: what most operators do with a chunk.
+#[inline(always)]
+pub(super) fn blocks_pairwise<T: Number, O: ReduceOperator<T>>(data: &[T], first: u64) -> O::State {
+    let mut blocks = Pairwise::<O::State, 5>::new(O::identity());
+    for (number, block) in data.chunks(BLOCK).enumerate() {
+        blocks.push(O::block(block, first + (number * BLOCK) as u64), O::combine);
+    }
+    blocks.finish(O::combine).unwrap_or_else(O::identity)
+}
+
+#[cfg(feature = "cpu")]
+/// Compiles a generic function for the baseline and for AVX2, and calls the best one the processor has.
+macro_rules! for_each_instruction_set {
+    ($(#[$doc:meta])* $visibility:vis fn $name:ident [$($generics:tt)*] [$($names:tt)*] ($($argument:ident: $type:ty),*) -> $result:ty $body:block) => {
+        $(#[$doc])*
+        $visibility fn $name<$($generics)*>($($argument: $type),*) -> $result {
+            #[inline(always)]
+            fn portable<$($generics)*>($($argument: $type),*) -> $result $body
+
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+                fn avx2<$($generics)*>($($argument: $type),*) -> $result {
+                    portable::<$($names)*>($($argument),*)
+                }
+                if vector_instructions() == "AVX2" {
+                    // SAFETY: `vector_instructions` has found every feature that the function is compiled for.
+                    return unsafe { avx2::<$($names)*>($($argument),*) };
+                }
+            }
+            portable::<$($names)*>($($argument),*)
+        }
+    };
+}
+
+#[cfg(feature = "cpu")]
+/// The vector instructions that the CPU rungs use on this processor. The answer changes speed, never bits.
+#[inline]
+pub fn vector_instructions() -> &'static str {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let has_avx2 = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("popcnt");
+        if has_avx2 && !tests_ask_for_the_baseline() { "AVX2" } else { "SSE2" }
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        "NEON"
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        "none"
+    }
+}
+
+#[cfg(all(test, feature = "cpu", target_arch = "x86_64"))]
+thread_local! {
+    /// Set by the tests that compare the two compilations.
+    static BASELINE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+#[cfg(all(feature = "cpu", target_arch = "x86_64"))]
+#[inline(always)]
+fn tests_ask_for_the_baseline() -> bool {
+    #[cfg(test)]
+    {
+        BASELINE.get()
+    }
+    #[cfg(not(test))]
+    {
+        false
+    }
+}
+
+#[cfg(feature = "cpu")]
+for_each_instruction_set! {
+    /// The state of up to [`CHUNK`] elements, the first of which has index `first` in its row.
+    pub(super) fn chunk [T: Number, O: ReduceOperator<T>] [T, O] (data: &[T], first: u64) -> O::State {
+        O::chunk(data, first)
+    }
+}
+
+#[cfg(feature = "cpu")]
+for_each_instruction_set! {
+    /// Exclusive or of the 64-bit little-endian words of up to one piece.
+    fn xor_words [] [] (bytes: &[u8]) -> u64 {
+        // 32 words, 256 bytes: eight registers' worth of independent chains.
+        const WORDS: usize = 32;
+        let mut lanes = [0u64; WORDS];
+        let rows = bytes.chunks_exact(8 * WORDS);
+        let rest = rows.remainder();
+        for row in rows {
+            for (lane, word) in lanes.iter_mut().zip(row.chunks_exact(8)) {
+                *lane ^= u64::from_le_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]);
+            }
+        }
+        for (lane, word) in lanes.iter_mut().zip(rest.chunks(8)) {
+            let mut padded = [0u8; 8];
+            padded[..word.len()].copy_from_slice(word);
+            *lane ^= u64::from_le_bytes(padded);
+        }
+        lanes.iter().fold(0, |a, b| a ^ b)
+    }
+}
+
+#[cfg(feature = "cpu")]
+/// Reads all bytes once with every thread of the pool, doing as little as proves it: the exclusive or of the buffer's
+/// 64-bit little-endian words, the last one padded with zeros. Its speed is the measured read ceiling of the CPU.
+pub fn read_ceiling(bytes: &[u8]) -> u64 {
+    use rayon::prelude::*;
+    const PIECE: usize = 256 << 10;
+    bytes.par_chunks(PIECE).map(xor_words).reduce(|| 0, |a, b| a ^ b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::{bf16, f16};
+
+    #[test]
+    fn every_half_and_bfloat_converts_exactly() {
+        for bits in 0..=u16::MAX {
+            for (ours, theirs) in
+                [(f16_bits_to_f32(bits), f16::from_bits(bits).to_f32()), (bf16_bits_to_f32(bits), bf16::from_bits(bits).to_f32())]
+            {
+                let same = ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan());
+                assert!(same, "{bits:#06x}: {ours} for {theirs}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_exponential_keeps_its_stated_error() {
+        let mut worst = (0.0, 0.0f32);
+        // Every 61st number from -0.0 down to where the result is flushed.
+        for bits in (0x8000_0000u32..=(-87.336_54f32).to_bits()).step_by(61) {
+            let d = f32::from_bits(bits);
+            let exact = f64::from(d).exp();
+            // The distance of neighbours at the exact value.
+            let ulp = 2f64.powi(exact.log2().floor() as i32 - 23);
+            let error = (f64::from(exp_nonpositive_f32(d)) - exact).abs() / ulp;
+            assert!(error <= 1.1, "e^{d} is {error} ulp off");
+            if error > worst.0 {
+                worst = (error, d);
+            }
+        }
+        println!("largest error {:.3} ulp, at {:e}", worst.0, worst.1);
+        assert!(worst.0 > 0.5, "not even the rounding of the result was seen");
+        for (d, exact) in [(0.0, 1.0), (-0.0, 1.0), (f32::NEG_INFINITY, 0.0), (-87.34, 0.0), (-1e4, 0.0), (f32::MIN, 0.0)] {
+            assert_eq!(exp_nonpositive_f32(d), exact);
+        }
+    }
+
+    #[test]
+    fn the_counter_is_a_tree_in_order() {
+        for n in 0..70u32 {
+            let mut counter = Pairwise::<(u32, u32, u32), 8>::new((0, 0, 0));
+            // First, last, depth; neighbours only, left to right.
+            let combine = |a: (u32, u32, u32), b: (u32, u32, u32)| {
+                assert_eq!(a.1 + 1, b.0);
+                (a.0, b.1, a.2.max(b.2) + 1)
+            };
+            (0..n).for_each(|i| counter.push((i, i, 0), combine));
+            match counter.finish(combine) {
+                None => assert_eq!(n, 0),
+                Some((first, last, depth)) => {
+                    assert_eq!((first, last), (0, n - 1));
+                    assert!(depth <= n.ilog2() + 1, "{n}: depth {depth}");
+                }
+            }
+        }
+    }
+
+    /// The compilation for AVX2 against the one for the baseline.
+    #[cfg(all(feature = "cpu", target_arch = "x86_64"))]
+    #[test]
+    fn instruction_sets_agree_bitwise() {
+        use crate::ops::reduce::operators::{MeanSum, Visitor, visit};
+        use crate::types::{Accuracy, DType, Operator};
+
+        struct Compare;
+        impl Visitor for Compare {
+            type Result = ();
+            fn visit<T: MeanSum, O: ReduceOperator<T>>(self) {
+                let mut state = 0x9e37_79b9_7f4a_7c15u64;
+                let mut data: Vec<T> = (0..3 * BLOCK + 777)
+                    .map(|_| {
+                        state ^= state << 13;
+                        state ^= state >> 7;
+                        state ^= state << 17;
+                        T::from_f64((state >> 40) as f64 / (1u64 << 22) as f64 - 2.0)
+                    })
+                    .collect();
+                for special in [1.5, f64::NEG_INFINITY, f64::NAN] {
+                    let at = data.len() / 2;
+                    data[at] = T::from_f64(special);
+                    for length in [0, 1, 5, 63, 64, 65, 1000, 4096, 4097, data.len()] {
+                        let bytes = |baseline: bool| {
+                            BASELINE.set(baseline);
+                            let state = chunk::<T, O>(&data[..length], 0);
+                            BASELINE.set(false);
+                            let value = O::finish(state, length as u64);
+                            // NaN payloads are no part of the contract.
+                            format!("{value:?}")
+                        };
+                        assert_eq!(bytes(true), bytes(false), "{} {} {length}", T::DTYPE, std::any::type_name::<O>());
+                    }
+                }
+            }
+        }
+        for dtype in DType::all() {
+            for operator in Operator::all().filter(|o| o.accepts(dtype)) {
+                visit(operator, dtype, Accuracy::Fast, Compare);
+                visit(operator, dtype, Accuracy::Compensated, Compare);
+            }
+        }
+    }
+}
