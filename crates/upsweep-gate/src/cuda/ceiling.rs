@@ -1,0 +1,117 @@
+//! The read ceiling of a device at a number of bytes: the best of a few plain reads, verified word for word.
+
+use super::buffer::Buffer;
+use super::timer::Timer;
+use super::{GRAPH_BELOW, GRAPH_CALLS};
+use crate::error::{GateError, Result};
+use crate::record::Ceiling;
+use crate::statistics::Spread;
+use crate::target::TimingRequest;
+use upsweep::device::cuda::Cuda;
+use upsweep::flow::{
+    Arg, Body, Claims, ControlBlock, DeviceMut, DeviceRef, Expect, Explain, Forms, KernelFile, KernelSpec, Launch, Plan, Program, Step,
+};
+use upsweep::ops::reduce::{Reduce, ReduceDeviceOperands, ReducePlan, ReduceProblem, ReduceRung, Schedule};
+use upsweep::types::{DType, Operator};
+
+const FILE: KernelFile = KernelFile { path: "upsweep-gate/src/cuda/ceiling.cu", text: include_str!("ceiling.cu") };
+
+/// The reads that compete: threads of a block, 16-byte loads in flight a thread.
+const SHAPES: [(u32, u32); 4] = [(1024, 4), (512, 8), (512, 4), (256, 8)];
+
+static RUNG: ReduceRung = ReduceRung {
+    number: "0",
+    name: "ceiling",
+    claims: Claims {
+        operators: &[Operator::WrappingSum],
+        dtypes: &[DType::U32],
+        forms: Forms::Whole,
+        compute: (7, 5),
+        max_length: u64::MAX,
+    },
+    deterministic: true,
+    expect: Expect::Pass,
+    explain: Explain {
+        changed: "Only the reads of a reduction.",
+        helps: "It says what the device can read at this size, now.",
+        cost: "One read of every word.",
+        source: "Our own measurements.",
+    },
+    body: Body::Cuda { file: FILE, schedule: Schedule::Axes },
+};
+
+fn plan(words: u64, block: u32, packs: u32) -> Result<ReducePlan> {
+    let grid = words.div_ceil(u64::from(block * packs) * 4) as u32;
+    let launch = Launch {
+        kernel: KernelSpec { file: FILE, expression: format!("upsweep::ceiling_tiles<{block}, {packs}>") },
+        grid,
+        block,
+        shared_bytes: 0,
+        cluster: 1,
+        args: vec![Arg::Input { operand: 0, bytes: 0 }, Arg::U64(words), Arg::Scratch(0)],
+    };
+    let program =
+        Program { steps: vec![Step::Launch(launch)], scratch_bytes: u64::from(grid) * 4, control: ControlBlock { words: 0 } };
+    let problem = ReduceProblem::whole(Operator::WrappingSum, DType::U32, words)?;
+    Ok(Plan::<Reduce> { problem, rung: &RUNG, why: "a ceiling".into(), program: Some(program) })
+}
+
+pub(super) fn measure(cuda: &Cuda, timer: &Timer, request: &TimingRequest, words: u64, addresses: &[u64]) -> Result<Ceiling> {
+    let output = Buffer::new(cuda, 4)?;
+    let mut best: Option<Ceiling> = None;
+    let expected = word_sum(cuda, addresses[0], words)?;
+    for (block, packs) in SHAPES {
+        let plan = plan(words, block, packs)?;
+        let mut prepared = cuda.prepare(&plan)?;
+        let scratch = Buffer::new(cuda, plan.scratch_bytes())?;
+        scratch.fill(0xff)?;
+        let stream = timer.stream().clone();
+        let mut call = |address: u64| {
+            // SAFETY: the pool holds `words` words at the address; output and scratch outlive the calls, which are waited for.
+            unsafe {
+                let operands = ReduceDeviceOperands {
+                    input: DeviceRef::from_raw(address, words, DType::U32)?,
+                    output: DeviceMut::from_raw(output.address(), 1, DType::U32)?,
+                };
+                prepared.enqueue(&stream, operands, (scratch.address(), plan.scratch_bytes()))
+            }
+        };
+        call(addresses[0])?;
+        timer.wait()?;
+        let mut partials = vec![0u8; plan.scratch_bytes() as usize];
+        scratch.read(&mut partials)?;
+        let sum = partials.chunks_exact(4).fold(0u32, |sum, word| sum.wrapping_add(u32::from_le_bytes([word[0], word[1], word[2], word[3]])));
+        if sum != expected {
+            return Err(GateError::Measurement(format!("the ceiling kernel {block} x {packs} read other words than the input's")));
+        }
+        let seconds = if words < GRAPH_BELOW {
+            timer.graph(cuda, request, GRAPH_CALLS, addresses, &mut call)?
+        } else {
+            timer.events(request, addresses, &mut call)?
+        };
+        let spread = Spread::of(&seconds)?;
+        if best.as_ref().is_none_or(|b| spread.median < b.seconds) {
+            best = Some(Ceiling {
+                name: format!("read, one-shot blocks of {block} threads, {packs} x 16 B in flight"),
+                bytes: words * 4,
+                seconds: spread.median,
+                seconds_min: spread.min,
+                bytes_per_second: words as f64 * 4.0 / spread.median,
+            });
+        }
+    }
+    best.ok_or_else(|| GateError::Measurement("no ceiling kernel ran".into()))
+}
+
+/// The sum of the words as the host adds them.
+fn word_sum(cuda: &Cuda, address: u64, words: u64) -> Result<u32> {
+    use rayon::prelude::*;
+    cuda.context().bind_to_thread().map_err(super::buffer::failed("cuCtxSetCurrent", String::new()))?;
+    let mut bytes = vec![0u8; words as usize * 4];
+    // SAFETY: the pool holds that many words at the address; the call returns after the copy.
+    unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut bytes, address) }
+        .map_err(super::buffer::failed("cuMemcpyDtoH", format!("{words} words")))?;
+    let word = |w: &[u8]| u32::from_le_bytes([w[0], w[1], w[2], w[3]]);
+    let sum = |chunk: &[u8]| chunk.chunks_exact(4).fold(0u32, |sum, w| sum.wrapping_add(word(w)));
+    Ok(bytes.par_chunks(1 << 20).map(sum).reduce(|| 0, u32::wrapping_add))
+}

@@ -1,0 +1,283 @@
+//! A CUDA device as a [`Target`]: guarded buffers, events and graphs, and the read ceilings.
+
+mod buffer;
+mod ceiling;
+pub mod peer;
+mod timer;
+mod wrong;
+
+use crate::error::Result;
+use crate::candidate::Candidate;
+use crate::families::{Family, make};
+use crate::record::{Ceiling, Device, Peak};
+use crate::target::{GUARD_BYTE, GUARD_ELEMENTS, Input, Observed, RunRequest, Samples, Target, TimingRequest, fingerprint, poison};
+use crate::verify::Verified;
+use buffer::Buffer;
+use std::sync::Arc;
+use timer::Timer;
+use upsweep::Error;
+use upsweep::device::caps::Caps;
+use upsweep::device::cuda::{Cuda, Prepared};
+use upsweep::flow::{DeviceMut, DeviceRef};
+use upsweep::ops::reduce::{Reduce, ReduceDeviceOperands, ReducePlan, ReduceProblem};
+use upsweep::types::{DType, Operator};
+
+/// Scratch is handed over this many bytes after an aligned address: any alignment must do.
+const SCRATCH_SHIFT: u64 = 3;
+
+/// Inputs of fewer elements are timed as graph replays: an event on each side would cost as much as the call.
+const GRAPH_BELOW: u64 = 1 << 22;
+
+/// Calls in one graph.
+const GRAPH_CALLS: u32 = 100;
+
+/// A call shorter than this, in seconds, is bound by launching: a few times an empty kernel's node in a graph.
+const LAUNCH_BOUND: f64 = 5e-6;
+
+/// Block sizes of the sweep.
+const BLOCKS: [u32; 4] = [128, 256, 512, 1024];
+
+/// A CUDA device.
+pub struct CudaTarget {
+    cuda: Cuda,
+    exact: bool,
+    timer: Timer,
+    /// The data that timed calls rotate through: kept between rungs of the same dtype and seed.
+    pool: Option<Pool>,
+}
+
+struct Pool {
+    buffer: Buffer,
+    dtype: DType,
+    seed: u64,
+    slot_elements: u64,
+    slots: u64,
+}
+
+impl std::fmt::Debug for CudaTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} as a target", self.cuda)
+    }
+}
+
+impl CudaTarget {
+    /// A device to judge.
+    ///
+    /// # Errors
+    /// What the driver refuses.
+    pub fn new(cuda: Cuda) -> Result<CudaTarget> {
+        let timer = Timer::new(&cuda)?;
+        Ok(CudaTarget { cuda, exact: false, timer, pool: None })
+    }
+
+    /// With `exact`, inputs end where their allocation ends and nothing is filled that the kernels should not read:
+    /// what a memory checker outside (compute-sanitizer) needs to see every stray access. Guards are then its work.
+    pub fn exact_allocations(mut self, exact: bool) -> CudaTarget {
+        self.exact = exact;
+        self
+    }
+
+    /// The device.
+    pub fn cuda(&self) -> &Cuda {
+        &self.cuda
+    }
+
+    /// Uploads an input as the judge lays it out; the address of its first element.
+    fn upload(&self, input: &Input) -> Result<(Buffer, u64)> {
+        let (bytes, first) = if self.exact {
+            let start = input.first_byte() - input.shift() as usize * input.dtype().size() as usize;
+            let end = input.first_byte() + input.bytes().len();
+            (&input.allocation()[start..end], input.first_byte() - start)
+        } else {
+            (input.allocation(), input.first_byte())
+        };
+        let buffer = Buffer::new(&self.cuda, bytes.len() as u64)?;
+        buffer.write(bytes)?;
+        let first = buffer.address() + first as u64;
+        Ok((buffer, first))
+    }
+}
+
+/// Enqueues a prepared plan on raw addresses.
+fn enqueue(
+    prepared: &mut Prepared<Reduce>,
+    stream: &cudarc::driver::CudaStream,
+    input: u64,
+    output: u64,
+    scratch: (u64, u64),
+    first_launch_only: bool,
+) -> Result<(), Error> {
+    let problem = &prepared.plan().problem;
+    // SAFETY: the callers of this private function own the buffers behind the addresses, sized for the plan's problem,
+    // and wait for the stream before they free them.
+    unsafe {
+        let operands = ReduceDeviceOperands {
+            input: DeviceRef::from_raw(input, problem.required_len(), problem.dtype())?,
+            output: DeviceMut::from_raw(output, problem.shape().outputs, problem.output_dtype())?,
+        };
+        if first_launch_only {
+            prepared.enqueue_first_launch(stream, operands, scratch)
+        } else {
+            prepared.enqueue(stream, operands, scratch)
+        }
+    }
+}
+
+impl Target for CudaTarget {
+    fn caps(&self) -> Caps {
+        Caps::Cuda(self.cuda.caps().clone())
+    }
+
+    fn describe(&self) -> Device {
+        let caps = self.cuda.caps();
+        let version = |(major, minor): (u32, u32)| format!("{major}.{minor}");
+        let state = timer::device_state(self.cuda.context().ordinal());
+        Device {
+            kind: "cuda".into(),
+            name: caps.name.clone(),
+            driver: state.driver,
+            cuda: Some(version(self.cuda.driver_version())),
+            nvrtc: self.cuda.compiler().ok().map(|c| version(c.version())),
+            compute: Some(version(caps.compute)),
+            clock_hertz: state.clock_hertz,
+            memory_clock_hertz: state.memory_clock_hertz,
+            throttle: state.throttle,
+            cache_bytes: Some(caps.l2_bytes),
+        }
+    }
+
+    fn peak(&self) -> Option<Peak> {
+        self.cuda.caps().peak().map(|(bytes_per_second, source)| Peak { bytes_per_second, source: source.into() })
+    }
+
+    fn cache_bytes(&self) -> u64 {
+        self.cuda.caps().l2_bytes
+    }
+
+    fn blocks(&self) -> &[u32] {
+        &BLOCKS
+    }
+
+    fn prefetch(&mut self, plans: &[ReducePlan]) -> Result<()> {
+        Ok(self.cuda.precompile(plans.iter().filter_map(|plan| plan.program.as_ref()))?)
+    }
+
+    fn wrong_kernels(&self) -> Vec<Candidate> {
+        wrong::candidates()
+    }
+
+    fn run(&mut self, plan: &ReducePlan, input: &Input, request: RunRequest) -> Result<Observed> {
+        let mut prepared = self.cuda.prepare(plan)?;
+        let stream = self.timer.stream().clone();
+        let (uploaded, first) = self.upload(input)?;
+        let before = fingerprint(input.allocation());
+
+        let dtype = plan.problem.output_dtype();
+        let output_bytes = (plan.problem.shape().outputs * dtype.size()) as usize;
+        let guard = if self.exact { 0 } else { GUARD_ELEMENTS * dtype.size() as usize };
+        let output = Buffer::new(&self.cuda, (output_bytes + 2 * guard) as u64)?;
+        let scratch_bytes = plan.scratch_bytes();
+        let scratch_guard = if self.exact { 0 } else { GUARD_ELEMENTS };
+        let scratch = Buffer::new(&self.cuda, scratch_bytes + SCRATCH_SHIFT + scratch_guard as u64)?;
+        let scratch_at = (scratch.address() + SCRATCH_SHIFT, scratch_bytes);
+
+        let mut observed = Observed { input_unchanged: true, ..Observed::default() };
+        for run in 0..request.repeats {
+            let mut image = vec![GUARD_BYTE; output_bytes + 2 * guard];
+            poison(&mut image[guard..guard + output_bytes], dtype, run);
+            output.write(&image)?;
+            if !self.exact {
+                scratch.fill(GUARD_BYTE)?;
+            }
+            enqueue(&mut prepared, &stream, first, output.address() + guard as u64, scratch_at, false)?;
+            self.timer.wait()?;
+            output.read(&mut image)?;
+            let (head, rest) = image.split_at(guard);
+            let (result, tail) = rest.split_at(output_bytes);
+            if head.iter().chain(tail).any(|byte| *byte != GUARD_BYTE) {
+                observed.broken_guard.get_or_insert("output".into());
+            }
+            observed.outputs.push(result.to_vec());
+            match prepared.check() {
+                Ok(()) => {}
+                Err(Error::Device { fault, .. }) => {
+                    observed.device_error.get_or_insert(fault.into());
+                }
+                Err(other) => return Err(other.into()),
+            }
+        }
+        if !self.exact {
+            let mut guard_bytes = vec![0; scratch_guard];
+            scratch.read_at(SCRATCH_SHIFT + scratch_bytes, &mut guard_bytes)?;
+            if guard_bytes.iter().any(|byte| *byte != GUARD_BYTE) {
+                observed.broken_guard.get_or_insert("scratch".into());
+            }
+            let mut after = vec![0; input.allocation().len()];
+            uploaded.read(&mut after)?;
+            observed.input_unchanged = fingerprint(&after) == before;
+        }
+        Ok(observed)
+    }
+
+    fn time(&mut self, verified: &Verified, request: &TimingRequest) -> Result<Samples> {
+        let plan = verified.plan();
+        let problem = &plan.problem;
+        let mut prepared = self.cuda.prepare(plan)?;
+        let (addresses, footprint) = self.pool(problem.dtype(), problem.required_len(), request)?;
+        let output = Buffer::new(&self.cuda, problem.shape().outputs * problem.output_dtype().size())?;
+        let scratch_bytes = plan.scratch_bytes();
+        let scratch = Buffer::new(&self.cuda, scratch_bytes)?;
+        let stream = self.timer.stream().clone();
+        let mut call = |input: u64, first_only: bool| {
+            enqueue(&mut prepared, &stream, input, output.address(), (scratch.address(), scratch_bytes), first_only)
+        };
+        let mut samples = Samples { launches: plan.program.as_ref().map(|p| p.launches() as u64), footprint, ..Samples::default() };
+        let elements = problem.shape().outputs * problem.shape().length;
+        if elements < GRAPH_BELOW {
+            samples.seconds = self.timer.graph(&self.cuda, request, GRAPH_CALLS, &addresses, |input| call(input, false))?;
+            samples.eager_seconds = self.timer.eager(request, GRAPH_CALLS, &addresses, |input| call(input, false))?;
+            samples.launch_bound = samples.seconds.iter().copied().fold(f64::INFINITY, f64::min) < LAUNCH_BOUND;
+        } else {
+            samples.seconds = self.timer.events(request, &addresses, |input| call(input, false))?;
+            if samples.launches.is_some_and(|launches| launches > 1) {
+                samples.first_pass_seconds = self.timer.events(request, &addresses, |input| call(input, true))?;
+            }
+        }
+        self.timer.wait()?;
+        prepared.check()?;
+        Ok(samples)
+    }
+
+    fn ceiling(&mut self, bytes: u64, repeats: u32) -> Result<Ceiling> {
+        let words = (bytes / 4).max(1);
+        let request = TimingRequest { warm_up: 3, repeats, seed: 1, footprint: 4 * self.cache_bytes() };
+        let (addresses, _) = self.pool(DType::U32, words, &request)?;
+        ceiling::measure(&self.cuda, &self.timer, &request, words, &addresses)
+    }
+}
+
+impl CudaTarget {
+    /// Addresses of inputs of `elements` elements that together exceed the request's footprint, and that footprint.
+    fn pool(&mut self, dtype: DType, elements: u64, request: &TimingRequest) -> Result<(Arc<[u64]>, u64)> {
+        // Slots begin on 256-byte boundaries, as allocations do.
+        let slot_bytes = (elements * dtype.size()).max(1).next_multiple_of(256);
+        // A single input beyond the footprint rotates out by itself.
+        let slots = (request.footprint / slot_bytes + 1).clamp(1, 4096);
+        let fits = |pool: &Pool| {
+            pool.dtype == dtype && pool.seed == request.seed && pool.slot_elements == elements && pool.slots == slots
+        };
+        if !self.pool.as_ref().is_some_and(fits) {
+            self.pool = None;
+            let buffer = Buffer::new(&self.cuda, slots * slot_bytes)?;
+            for slot in 0..slots {
+                // Max claims every dtype; the family's data are the same for every operator but the product.
+                let problem = ReduceProblem::whole(Operator::Max, dtype, elements)?;
+                let input = make(&problem, Family::Uniform, request.seed.wrapping_add(slot), 0)?;
+                buffer.write_at(slot * slot_bytes, input.bytes())?;
+            }
+            self.pool = Some(Pool { buffer, dtype, seed: request.seed, slot_elements: elements, slots });
+        }
+        let base = self.pool.as_ref().map_or(0, |pool| pool.buffer.address());
+        Ok(((0..slots).map(|slot| base + slot * slot_bytes).collect(), slots * slot_bytes))
+    }
+}
