@@ -263,6 +263,9 @@ pub struct BenchArgs {
     /// Only this operator
     #[arg(long, value_parser = parse_operator)]
     pub operator: Option<Operator>,
+    /// Another library to verify and time beside ours (a shared library built from peers/); may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub peer: Vec<PathBuf>,
     /// Seed of the inputs; a fresh one, printed, if left out
     #[arg(long)]
     pub seed: Option<u64>,

@@ -7,6 +7,7 @@ use crate::record::{Kind, Record};
 use crate::target::Target;
 use crate::timing::Timing;
 use crate::verify::{Context, Evidence, OnProgress, Progress, verify_plan, whole_problem};
+use std::path::PathBuf;
 use upsweep::ops::reduce::{ReduceProblem, plan};
 use upsweep::types::{DType, Layout, Operator};
 
@@ -23,6 +24,8 @@ pub struct BenchOptions {
     pub rows: Vec<(u64, u64)>,
     /// The same, reduced along the first axis.
     pub columns: Vec<(u64, u64)>,
+    /// Other libraries to verify and time beside ours on whole arrays.
+    pub peers: Vec<PathBuf>,
     /// Timed calls.
     pub repeats: u32,
     /// The seed that every datum follows from.
@@ -91,6 +94,12 @@ pub fn bench(target: &mut dyn Target, options: &BenchOptions, context: &Context,
             Err(error) => refuse_row(&mut row, error)?,
         }
         record.rows.push(row);
+        if problem.shape().whole {
+            for peer in &options.peers {
+                let row = target.peer(peer, problem.operator(), problem.dtype(), problem.shape().length, &request)?;
+                record.rows.extend(row);
+            }
+        }
     }
     record.device = target.describe();
     judge_figures(&mut record);
@@ -116,6 +125,7 @@ mod tests {
             sizes: vec![1000],
             rows: vec![(10, 33)],
             columns: vec![(33, 10)],
+            peers: vec![],
             repeats: 2,
             seed: 5,
         };

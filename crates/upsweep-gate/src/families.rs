@@ -53,7 +53,7 @@ pub enum Family {
     Growing,
     /// Every element is the operator's identity (constant on purpose): a finite sentinel shows.
     Identity,
-    /// Signed data with a special value in one place (NaN: there and at the end).
+    /// Signed data with a special value in one place (NaN: there and, from three elements on, at the end).
     With(Special, Place),
 }
 
@@ -171,7 +171,7 @@ impl Generator {
                 Place::Middle => self.length / 2,
                 Place::End => last,
             };
-            if position == here || (special == Special::Nan && position == last) {
+            if position == here || (special == Special::Nan && position == last && self.length > 2) {
                 return match special {
                     Special::NegativeInfinity => T::LOWEST,
                     Special::Infinity => T::HIGHEST,
@@ -219,13 +219,13 @@ impl Generator {
         let u = unit(h, if dtype == DType::F64 { 53 } else { 24 });
         match family {
             Family::Signed => 2.0 * u - 1.0,
+            // The noise spans several of the dtype's steps at 1000.
+            Family::Offset if dtype == DType::F16 => 1000.0 + 8.0 * u,
+            Family::Offset if dtype == DType::Bf16 => 1000.0 + 32.0 * u,
             Family::Offset => 1000.0 + u,
             Family::Alternating => {
-                let huge = match dtype {
-                    DType::F16 => 30000.0,
-                    DType::F64 => 2f64.powi(900),
-                    _ => 2f64.powi(80),
-                };
+                // Beyond f64's 53 bits of the small ones, within the 106 of a double-double.
+                let huge = if dtype == DType::F16 { 30000.0 } else { 2f64.powi(80) };
                 match position % 4 {
                     0 => huge,
                     2 => -huge,

@@ -2,13 +2,14 @@
 
 use crate::candidate::Candidate;
 use crate::cases::HugeCase;
-use crate::error::Result;
-use crate::record::{Ceiling, Device, Peak};
+use crate::error::{GateError, Result};
+use crate::record::{Ceiling, Device, Peak, Row};
 use crate::verify::Verified;
+use std::path::Path;
 use upsweep::device::caps::Caps;
 use upsweep::flow::HostSlice;
 use upsweep::ops::reduce::ReducePlan;
-use upsweep::types::{DType, dispatch};
+use upsweep::types::{DType, Operator, dispatch};
 
 /// Elements of guard on each side of every buffer.
 pub const GUARD_ELEMENTS: usize = 64;
@@ -67,6 +68,26 @@ pub trait Target {
     /// Runs a plan on the closed-form data of a huge case, made on the device; `None` if this device makes no data.
     fn run_huge(&mut self, _plan: &ReducePlan, _case: &HugeCase, _request: RunRequest) -> Option<Result<Observed>> {
         None
+    }
+
+    /// Verifies and times another library (a shared library that `peers/README.md` describes) on this target's own
+    /// buffers; `None` where the library does not have the combination.
+    ///
+    /// # Errors
+    /// [`crate::GateError::InvalidArgument`] where the device has no peers; what the library or the driver refuses.
+    fn peer(
+        &mut self,
+        path: &Path,
+        _operator: Operator,
+        _dtype: DType,
+        _n: u64,
+        _request: &TimingRequest,
+    ) -> Result<Option<Row>> {
+        Err(GateError::InvalidArgument {
+            argument: "peer",
+            got: path.display().to_string(),
+            allowed: "peers are libraries for CUDA devices; the CPU's are measured by peers/cpu_reduce.py".into(),
+        })
     }
 
     /// Times the plan that was verified. The token is the only way to a plan here: see [`Timing::measure`].

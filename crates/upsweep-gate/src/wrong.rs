@@ -101,7 +101,7 @@ pub fn faults() -> Vec<Fault> {
             "not_compensated",
             "a compensated sum runs in plain f64",
             CPU,
-            Case { accuracy: Accuracy::Compensated, ..whole(Sum, F64, Family::Alternating, 4097) },
+            Case { accuracy: Accuracy::Compensated, ..whole(Sum, F64, Family::Alternating, 4096) },
         ),
         Fault {
             runs: 20,

@@ -38,6 +38,7 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
         sizes,
         rows: rows_of,
         columns,
+        peers: args.peer.clone(),
         repeats: args.repeats.unwrap_or_else(|| ladder::default_repeats(&device)),
         seed: seed(args.seed),
     };

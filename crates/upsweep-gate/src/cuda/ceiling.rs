@@ -9,7 +9,8 @@ use crate::statistics::Spread;
 use crate::target::TimingRequest;
 use upsweep::device::cuda::Cuda;
 use upsweep::flow::{
-    Arg, Body, Claims, ControlBlock, DeviceMut, DeviceRef, Expect, Explain, Forms, KernelFile, KernelSpec, Launch, Plan, Program, Step,
+    Arg, Body, Claims, ControlBlock, DeviceMut, DeviceRef, Expect, Explain, Forms, KernelFile, KernelSpec, Launch, Plan, Program,
+    Step,
 };
 use upsweep::ops::reduce::{Reduce, ReduceDeviceOperands, ReducePlan, ReduceProblem, ReduceRung, Schedule};
 use upsweep::types::{DType, Operator};
@@ -80,9 +81,13 @@ pub(super) fn measure(cuda: &Cuda, timer: &Timer, request: &TimingRequest, words
         timer.wait()?;
         let mut partials = vec![0u8; plan.scratch_bytes() as usize];
         scratch.read(&mut partials)?;
-        let sum = partials.chunks_exact(4).fold(0u32, |sum, word| sum.wrapping_add(u32::from_le_bytes([word[0], word[1], word[2], word[3]])));
+        let sum = partials
+            .chunks_exact(4)
+            .fold(0u32, |sum, word| sum.wrapping_add(u32::from_le_bytes([word[0], word[1], word[2], word[3]])));
         if sum != expected {
-            return Err(GateError::Measurement(format!("the ceiling kernel {block} x {packs} read other words than the input's")));
+            return Err(GateError::Measurement(format!(
+                "the ceiling kernel {block} x {packs} read other words than the input's"
+            )));
         }
         let seconds = if words < GRAPH_BELOW {
             timer.graph(cuda, request, GRAPH_CALLS, addresses, &mut call)?

@@ -2,17 +2,23 @@
 
 mod buffer;
 mod ceiling;
-pub mod peer;
+mod peer;
 mod timer;
 mod wrong;
 
-use crate::error::Result;
 use crate::candidate::Candidate;
+use crate::cases::HugeCase;
+use crate::error::Result;
 use crate::families::{Family, make};
-use crate::record::{Ceiling, Device, Peak};
-use crate::target::{GUARD_BYTE, GUARD_ELEMENTS, Input, Observed, RunRequest, Samples, Target, TimingRequest, fingerprint, poison};
+use crate::record::{Ceiling, Device, Peak, Row};
+use crate::target::{
+    GUARD_BYTE, GUARD_ELEMENTS, Input, Observed, RunRequest, Samples, Target, TimingRequest, fingerprint, poison,
+};
 use crate::verify::Verified;
 use buffer::Buffer;
+use peer::Peer;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use timer::Timer;
 use upsweep::Error;
@@ -44,6 +50,7 @@ pub struct CudaTarget {
     timer: Timer,
     /// The data that timed calls rotate through: kept between rungs of the same dtype and seed.
     pool: Option<Pool>,
+    peers: HashMap<PathBuf, Peer>,
 }
 
 struct Pool {
@@ -63,18 +70,16 @@ impl std::fmt::Debug for CudaTarget {
 impl CudaTarget {
     /// A device to judge.
     ///
+    /// With `UPSWEEP_EXACT_ALLOCATIONS=1` in the environment inputs and outputs end where their allocations end, and
+    /// scratch is not filled: what a memory checker outside (compute-sanitizer) needs to see every stray access and every
+    /// read of what nothing wrote. Guards are then its work.
+    ///
     /// # Errors
     /// What the driver refuses.
     pub fn new(cuda: Cuda) -> Result<CudaTarget> {
         let timer = Timer::new(&cuda)?;
-        Ok(CudaTarget { cuda, exact: false, timer, pool: None })
-    }
-
-    /// With `exact`, inputs end where their allocation ends and nothing is filled that the kernels should not read:
-    /// what a memory checker outside (compute-sanitizer) needs to see every stray access. Guards are then its work.
-    pub fn exact_allocations(mut self, exact: bool) -> CudaTarget {
-        self.exact = exact;
-        self
+        let exact = std::env::var_os("UPSWEEP_EXACT_ALLOCATIONS").is_some_and(|value| value == "1");
+        Ok(CudaTarget { cuda, exact, timer, pool: None, peers: HashMap::new() })
     }
 
     /// The device.
@@ -219,6 +224,20 @@ impl Target for CudaTarget {
         Ok(observed)
     }
 
+    fn run_huge(&mut self, plan: &ReducePlan, case: &HugeCase, request: RunRequest) -> Option<Result<Observed>> {
+        Some(self.huge(plan, case, request))
+    }
+
+    fn peer(&mut self, path: &Path, operator: Operator, dtype: DType, n: u64, request: &TimingRequest) -> Result<Option<Row>> {
+        let peer = match self.peers.remove(path) {
+            Some(peer) => peer,
+            None => Peer::open(path)?,
+        };
+        let row = self.time_peer(&peer, operator, dtype, n, request);
+        self.peers.insert(path.to_path_buf(), peer);
+        row
+    }
+
     fn time(&mut self, verified: &Verified, request: &TimingRequest) -> Result<Samples> {
         let plan = verified.plan();
         let problem = &plan.problem;
@@ -231,7 +250,8 @@ impl Target for CudaTarget {
         let mut call = |input: u64, first_only: bool| {
             enqueue(&mut prepared, &stream, input, output.address(), (scratch.address(), scratch_bytes), first_only)
         };
-        let mut samples = Samples { launches: plan.program.as_ref().map(|p| p.launches() as u64), footprint, ..Samples::default() };
+        let mut samples =
+            Samples { launches: plan.program.as_ref().map(|p| p.launches() as u64), footprint, ..Samples::default() };
         let elements = problem.shape().outputs * problem.shape().length;
         if elements < GRAPH_BELOW {
             samples.seconds = self.timer.graph(&self.cuda, request, GRAPH_CALLS, &addresses, |input| call(input, false))?;
@@ -257,12 +277,42 @@ impl Target for CudaTarget {
 }
 
 impl CudaTarget {
+    /// Runs a plan on data in closed form that the device makes.
+    fn huge(&mut self, plan: &ReducePlan, case: &HugeCase, request: RunRequest) -> Result<Observed> {
+        let input = Buffer::new(&self.cuda, case.length * case.dtype.size())?;
+        let stream = self.timer.stream().clone();
+        let fill = wrong::fill_plan(case, input.address())?;
+        let output = Buffer::new(&self.cuda, 64)?;
+        enqueue(&mut self.cuda.prepare(&fill)?, &stream, input.address(), output.address(), (0, 0), false)?;
+        self.timer.wait()?;
+        let mut prepared = self.cuda.prepare(plan)?;
+        let scratch = Buffer::new(&self.cuda, plan.scratch_bytes() + SCRATCH_SHIFT)?;
+        let mut observed = Observed { input_unchanged: true, ..Observed::default() };
+        for run in 0..request.repeats {
+            let dtype = plan.problem.output_dtype();
+            let mut image = vec![0; dtype.size() as usize];
+            poison(&mut image, dtype, run);
+            output.write(&image)?;
+            scratch.fill(GUARD_BYTE)?;
+            let scratch_at = (scratch.address() + SCRATCH_SHIFT, plan.scratch_bytes());
+            enqueue(&mut prepared, &stream, input.address(), output.address(), scratch_at, false)?;
+            self.timer.wait()?;
+            output.read(&mut image)?;
+            observed.outputs.push(image);
+        }
+        if let Err(error) = prepared.check() {
+            observed.device_error = Some(error.to_string());
+        }
+        Ok(observed)
+    }
+
     /// Addresses of inputs of `elements` elements that together exceed the request's footprint, and that footprint.
     fn pool(&mut self, dtype: DType, elements: u64, request: &TimingRequest) -> Result<(Arc<[u64]>, u64)> {
         // Slots begin on 256-byte boundaries, as allocations do.
         let slot_bytes = (elements * dtype.size()).max(1).next_multiple_of(256);
-        // A single input beyond the footprint rotates out by itself.
-        let slots = (request.footprint / slot_bytes + 1).clamp(1, 4096);
+        // A single input beyond the footprint rotates out by itself; a graph touches no more slots than it has calls.
+        let most = if elements < GRAPH_BELOW { u64::from(GRAPH_CALLS) } else { 4096 };
+        let slots = (request.footprint / slot_bytes + 1).clamp(1, most);
         let fits = |pool: &Pool| {
             pool.dtype == dtype && pool.seed == request.seed && pool.slot_elements == elements && pool.slots == slots
         };

@@ -9,6 +9,7 @@ use crate::families::{Family, make};
 use crate::record::Row;
 use crate::statistics::Spread;
 use crate::target::{Target, TimingRequest, poison};
+use crate::timing::{CACHE_MULTIPLE, CACHE_RESIDENT};
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
@@ -20,7 +21,7 @@ type Reduce = unsafe extern "C" fn(c_int, c_int, *mut c_void, u64, *const c_void
 type ReduceScratch = unsafe extern "C" fn(c_int, c_int, u64) -> i64;
 
 /// A loaded peer.
-pub struct Peer {
+pub(super) struct Peer {
     name: String,
     version: i32,
     reduce: Reduce,
@@ -39,7 +40,7 @@ impl Peer {
     ///
     /// # Errors
     /// [`Error::Unavailable`] with the loader's words.
-    pub fn open(path: &Path) -> Result<Peer> {
+    pub(super) fn open(path: &Path) -> Result<Peer> {
         let unavailable = |why: String| Error::Unavailable {
             what: "the peer library",
             why: format!("{}: {why}", path.display()),
@@ -70,7 +71,14 @@ impl CudaTarget {
     ///
     /// # Errors
     /// What the peer or the driver refuses.
-    pub fn bench_peer(&mut self, peer: &Peer, operator: Operator, dtype: DType, n: u64, repeats: u32, seed: u64) -> Result<Option<Row>> {
+    pub(super) fn time_peer(
+        &mut self,
+        peer: &Peer,
+        operator: Operator,
+        dtype: DType,
+        n: u64,
+        request: &TimingRequest,
+    ) -> Result<Option<Row>> {
         let (op, ty) = (operator as c_int, dtype as c_int);
         self.cuda.context().bind_to_thread().map_err(super::buffer::failed("cuCtxSetCurrent", String::new()))?;
         // SAFETY: a size query launches nothing.
@@ -100,10 +108,14 @@ impl CudaTarget {
             if status == 0 {
                 return Ok(());
             }
-            Err(Error::Driver { call: "upsweep_peer_reduce", asked: format!("{peer:?}: {problem}"), text: format!("CUDA error {status}") })
+            Err(Error::Driver {
+                call: "upsweep_peer_reduce",
+                asked: format!("{peer:?}: {problem}"),
+                text: format!("CUDA error {status}"),
+            })
         };
 
-        let input = make(&problem, Family::Uniform, seed, 0)?;
+        let input = make(&problem, Family::Uniform, request.seed, 0)?;
         let (_uploaded, first) = self.upload(&input)?;
         let mut image = vec![0u8; 16];
         poison(&mut image, DType::U64, 0);
@@ -120,7 +132,7 @@ impl CudaTarget {
             n,
             shape: n.to_string(),
             bytes: problem.bytes(),
-            repeats: Some(repeats.into()),
+            repeats: Some(request.repeats.into()),
             ..Row::default()
         };
         let expected = oracle::reference(&problem, input.slice())?;
@@ -138,14 +150,13 @@ impl CudaTarget {
                 return Ok(Some(row));
             }
         }
-        let request = TimingRequest { warm_up: 3, repeats, seed, footprint: 4 * self.cache_bytes() };
-        let (addresses, footprint) = self.pool(dtype, n, &request)?;
+        let (addresses, footprint) = self.pool(dtype, n, request)?;
         let seconds = if n < GRAPH_BELOW {
-            let seconds = self.timer.graph(&self.cuda, &request, GRAPH_CALLS, &addresses, call)?;
-            row.eager_seconds = Some(Spread::of(&self.timer.eager(&request, GRAPH_CALLS, &addresses, call)?)?.median);
+            let seconds = self.timer.graph(&self.cuda, request, GRAPH_CALLS, &addresses, call)?;
+            row.eager_seconds = Some(Spread::of(&self.timer.eager(request, GRAPH_CALLS, &addresses, call)?)?.median);
             seconds
         } else {
-            self.timer.events(&request, &addresses, call)?
+            self.timer.events(request, &addresses, call)?
         };
         let spread = Spread::of(&seconds)?;
         if spread.median <= 0.0 {
@@ -154,8 +165,8 @@ impl CudaTarget {
         if spread.min < LAUNCH_BOUND {
             row.marks.push("launch-bound".into());
         }
-        if footprint.min(u64::from(GRAPH_CALLS) * row.bytes) <= self.cache_bytes() {
-            row.marks.push("cache-resident".into());
+        if footprint <= CACHE_MULTIPLE * self.cache_bytes() {
+            row.marks.push(CACHE_RESIDENT.into());
         }
         row.seconds = Some(spread.median);
         row.seconds_min = Some(spread.min);

@@ -101,9 +101,7 @@ impl Timer {
         self.wait()?;
         // SAFETY: the caller's buffers and prepared plans outlive this function, and every replay is waited for in it.
         let graph = unsafe {
-            cuda.capture(&self.stream, |_| {
-                (0..calls as usize).try_for_each(|i| call(addresses[i % addresses.len()]))
-            })
+            cuda.capture(&self.stream, |_| (0..calls as usize).try_for_each(|i| call(addresses[i % addresses.len()])))
         }?;
         for _ in 0..3 {
             graph.replay()?;
