@@ -34,18 +34,57 @@ struct Job {
     expressions: Vec<String>,
 }
 
-/// Compiles the kernels; `all`: every variant for every target. `bless`: rewrite the ratchet's list.
-pub(crate) fn run(all: bool, bless: bool) -> Result<()> {
+/// What is asked of `cargo xtask kernels`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Every variant for every target.
+    pub(crate) all: bool,
+    /// Rewrite the ratchet's list.
+    pub(crate) bless: bool,
+    /// Only this target.
+    pub(crate) target: Option<String>,
+}
+
+impl Options {
+    /// Reads the words behind `kernels`.
+    pub(crate) fn parse(words: &[&str]) -> Result<Options> {
+        let mut options = Options::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            match *word {
+                "--all" => options.all = true,
+                "--bless" => options.bless = true,
+                "--target" => {
+                    let targets: Vec<String> = variants::devices().iter().map(CudaCaps::target).collect();
+                    let target = words.next().map(|t| t.to_string()).filter(|t| targets.contains(t));
+                    options.target = Some(target.with_context(|| format!("`--target` takes one of {}", targets.join(", ")))?);
+                }
+                other => bail!("`kernels` got {other}; allowed are --all, --bless and --target TARGET"),
+            }
+        }
+        if options.all && options.bless {
+            bail!("--bless writes what CI compiles: use it without --all");
+        }
+        Ok(options)
+    }
+
+    fn wants(&self, target: &str) -> bool {
+        self.target.as_deref().is_none_or(|wanted| wanted == target)
+    }
+}
+
+/// Compiles the kernels and holds the planner's to the ratchet.
+pub(crate) fn run(options: &Options) -> Result<()> {
     let start = Instant::now();
     let compiler = load()?;
     println!("{compiler:?}");
     let mut jobs = Vec::new();
     let mut planned: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut total = 0;
-    for device in variants::devices() {
+    for device in variants::devices().into_iter().filter(|device| options.wants(&device.target())) {
         let every = variants::all(&device)?;
         let picked = variants::planned(&device)?;
-        let chosen = choose(&device, &every, all);
+        let chosen = choose(&device, &every, options.all);
         println!(
             "{:8} {} of {} variants, {} of the planner's {}",
             device.target(),
@@ -81,7 +120,7 @@ pub(crate) fn run(all: bool, bless: bool) -> Result<()> {
     if !failures.is_empty() {
         bail!("{} of {} compilations failed:\n{}", failures.len(), jobs.len(), failures.join("\n"));
     }
-    hold(&measured, all, bless)
+    hold(&measured, options)
 }
 
 /// The variants that are compiled for a device.
@@ -89,11 +128,13 @@ fn choose(device: &CudaCaps, every: &Variants, all: bool) -> Variants {
     if all {
         return every.clone();
     }
-    // Block sizes that a user may ask for multiply everything by five: they are covered pairwise on every target.
-    let mut chosen = variants::covering(every);
-    if COMPLETE.contains(&device.target().as_str()) {
-        chosen.extend(every.iter().filter(|(_, v)| !v.other_block).map(|(e, v)| (e.clone(), v.clone())));
+    let own = || every.iter().filter(|(_, variant)| !variant.other_block).map(|(e, variant)| (e.clone(), variant.clone()));
+    if !COMPLETE.contains(&device.target().as_str()) {
+        return variants::covering(&own().collect());
     }
+    // Block sizes that a user may ask for would multiply everything by five: they are covered pairwise.
+    let mut chosen = variants::covering(every);
+    chosen.extend(own());
     chosen
 }
 
@@ -163,20 +204,25 @@ fn usages(job: &Job, artefact: &Artefact) -> Result<Vec<(String, Usage)>> {
     Ok(usages)
 }
 
-fn hold(measured: &Listing, all: bool, bless: bool) -> Result<()> {
+fn hold(measured: &Listing, options: &Options) -> Result<()> {
     let path = paths::root().join("xtask/kernel-resources.tsv");
-    if bless && all {
-        bail!("--bless writes what CI compiles: use it without --all");
-    }
-    if bless {
-        std::fs::write(&path, ratchet::format(measured)).with_context(|| path.display().to_string())?;
-        println!("{}: {} kernels", paths::shown(&path), measured.len());
+    let read = || -> Result<Listing> {
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        ratchet::parse(&text).with_context(|| paths::shown(&path))
+    };
+    if options.bless {
+        let mut listing = measured.clone();
+        if options.target.is_some() && path.exists() {
+            listing.extend(read()?.into_iter().filter(|((target, _), _)| !options.wants(target)));
+        }
+        std::fs::write(&path, ratchet::format(&listing)).with_context(|| path.display().to_string())?;
+        println!("{}: {} kernels", paths::shown(&path), listing.len());
         return Ok(());
     }
-    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let listed = ratchet::parse(&text).with_context(|| paths::shown(&path))?;
+    let mut listed = read()?;
+    listed.retain(|(target, _), _| options.wants(target));
     let mut measured = measured.clone();
-    if all {
+    if options.all {
         let before = measured.len();
         measured.retain(|key, _| listed.contains_key(key));
         println!("ratchet: {} of the planner's kernels are not among those that CI holds", before - measured.len());
@@ -242,4 +288,33 @@ fn find(folder: &Path) -> Result<PathBuf> {
     paths.retain(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("libnvrtc.so.")));
     paths.sort();
     paths.pop().with_context(|| format!("no libnvrtc.so in {}", lib.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_and_wrong_ones_refused() {
+        let options = Options { bless: true, target: Some("sm_80".into()), ..Options::default() };
+        assert_eq!(Options::parse(&["--bless", "--target", "sm_80"]).unwrap(), options);
+        assert!(options.wants("sm_80") && !options.wants("sm_90a"));
+        assert_eq!(Options::parse(&[]).unwrap(), Options::default());
+        for bad in [&["--fast"][..], &["--target"], &["--target", "sm_1"], &["--all", "--bless"]] {
+            assert!(Options::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_expression_that_the_log_leaves_out_is_an_error() {
+        let file = KernelFile { path: "x.cu", text: "" };
+        let job = Job { target: "sm_90a".into(), file, expressions: vec!["k<1>".into()] };
+        let symbols = vec![("k<1>".to_string(), "_Z1k".to_string())];
+        let log = "ptxas info    : Compiling entry function '_Z1k' for 'sm_90a'\nptxas info    : Function properties for _Z1k\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\nptxas info    : Used 9 registers\n";
+        let artefact = Artefact { cubin: vec![1], symbols, log: log.into() };
+        assert_eq!(usages(&job, &artefact).unwrap(), [("k<1>".to_string(), Usage { registers: 9, ..Usage::default() })]);
+        assert!(usages(&job, &Artefact { cubin: vec![], ..artefact.clone() }).is_err());
+        assert!(usages(&job, &Artefact { log: String::new(), ..artefact.clone() }).is_err());
+        assert!(usages(&job, &Artefact { symbols: vec![], ..artefact }).is_err());
+    }
 }

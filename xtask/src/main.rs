@@ -16,9 +16,10 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask TASK
 
   test                       all that CI checks
-  kernels [--all] [--bless]  compile the kernels for their targets without a GPU; --all: every variant for every target
+  kernels [--all] [--bless] [--target TARGET]
+                             compile the kernels for their targets without a GPU; --all: every variant for every target
                              (default: every variant for the main targets, a pairwise covering set for the others);
-                             --bless: rewrite xtask/kernel-resources.tsv
+                             --target: only that one; --bless: rewrite xtask/kernel-resources.tsv
   tables [--check]           write the generated tables and pages; --check: only say which are stale
   licences                   hold every dependency's licence to deny.toml
   links                      check the relative links of the Markdown files";
@@ -38,14 +39,7 @@ fn main() -> ExitCode {
 fn run(words: &[&str]) -> Result<()> {
     match words {
         ["test"] => steps::test(),
-        ["kernels", flags @ ..] => {
-            for flag in flags {
-                if !["--all", "--bless"].contains(flag) {
-                    bail!("`kernels` got {flag}; allowed are --all and --bless");
-                }
-            }
-            kernels::run(flags.contains(&"--all"), flags.contains(&"--bless"))
-        }
+        ["kernels", options @ ..] => kernels::run(&kernels::Options::parse(options)?),
         ["tables"] => tables::write(),
         ["tables", "--check"] => tables::check(),
         ["licences"] => licences::check(),

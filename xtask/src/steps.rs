@@ -18,7 +18,7 @@ const STEPS: &[Step] = &[
     ("documentation", documentation),
     ("packages", packages),
     ("licences of dependencies", licences::check),
-    ("kernels", || kernels::run(false, false)),
+    ("kernels", || kernels::run(&kernels::Options::default())),
     ("generated tables", tables::check),
     ("links in the documents", links::check),
 ];

@@ -18,6 +18,7 @@ struct AxesShape {
 UPSWEEP_DEVICE i64 axes_walk(u64 flat, u64 rank, const u64* extent, const i64* stride) {
   // The outermost dimension takes what is left, so one dimension costs no division.
   i64 offset = 0;
+#pragma unroll 1  // the rank is not known here: copies of the division only cost registers and time to compile
   for (u64 d = rank; d-- > 1;) {
     offset += i64(flat % extent[d]) * stride[d];
     flat /= extent[d];
