@@ -121,7 +121,7 @@ impl Family {
     /// long products of any others overflow or vanish, and then every answer is right.
     pub fn suits_operator(self, operator: Operator) -> bool {
         match operator {
-            Operator::Prod => matches!(self, Family::Uniform | Family::Signed | Family::With(..)),
+            Operator::Prod | Operator::WrappingProd => matches!(self, Family::Uniform | Family::Signed | Family::With(..)),
             _ if self == Family::Identity => operator.row().empty_is_error || operator == Operator::LogSumExp,
             _ => true,
         }
@@ -189,7 +189,7 @@ impl Generator {
             Kind::Float if self.operator == Operator::Prod => T::from_f64(self.factor(family, position, h)),
             Kind::Float => T::from_f64(self.float(family, T::DTYPE, position, along, h)),
             Kind::Bool => T::from_i128(i128::from(match family {
-                Family::Offset | Family::OnesLike => h % 8 != 0,
+                Family::Offset | Family::OnesLike => !h.is_multiple_of(8),
                 Family::Ascending => 2 * position >= self.length,
                 Family::Descending => 2 * position < self.length,
                 Family::Growing => position == last,
@@ -296,6 +296,14 @@ fn fill<T: Number>(problem: &ReduceProblem, family: Family, seed: u64, data: &mu
                 *element = generator(0).element(position);
             }
         });
+    } else if is_packed(problem) {
+        let start = shape.offset as usize;
+        let elements = (shape.outputs * shape.length) as usize;
+        data[start..start + elements].par_chunks_mut(shape.length as usize).enumerate().for_each(|(row, elements)| {
+            for (element, position) in elements.iter_mut().zip(0..) {
+                *element = generator(row as u64).element(position);
+            }
+        });
     } else {
         for row in 0..shape.outputs {
             for position in 0..shape.length {
@@ -303,6 +311,17 @@ fn fill<T: Number>(problem: &ReduceProblem, family: Family, seed: u64, data: &mu
             }
         }
     }
+}
+
+/// Rows that follow each other without a gap, forwards.
+fn is_packed(problem: &ReduceProblem) -> bool {
+    let shape = problem.shape();
+    let rows_touch = match shape.kept.as_slice() {
+        [] => true,
+        [only] => u64::try_from(only.stride) == Ok(shape.length),
+        _ => false,
+    };
+    rows_touch && shape.rows_are_contiguous() && shape.length > 0 && shape.reduced.len() == 1
 }
 
 /// A constant input proves little: any kernel that reads any element may pass.

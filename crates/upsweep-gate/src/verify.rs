@@ -245,10 +245,10 @@ impl Evidence {
     /// [`GateError`] if the library refuses.
     pub fn new(problem: &ReduceProblem, seed: u64) -> Result<Evidence> {
         let families = match problem.operator() {
-            Operator::Prod => [Family::Signed, Family::Uniform],
+            Operator::Prod | Operator::WrappingProd => [Family::Signed, Family::Uniform],
             Operator::ArgMin | Operator::ArgMax => [Family::Signed, Family::Ties],
             Operator::Min | Operator::Max | Operator::NanMin | Operator::NanMax => [Family::Signed, Family::Growing],
-            Operator::WrappingSum | Operator::WrappingProd => [Family::Uniform, Family::Alternating],
+            Operator::WrappingSum => [Family::Uniform, Family::Alternating],
             Operator::Sum | Operator::Mean | Operator::LogSumExp => [Family::Signed, Family::Offset],
         };
         let round = |(position, family): (u64, Family)| -> Result<Round> {

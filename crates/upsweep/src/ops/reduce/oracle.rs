@@ -149,8 +149,8 @@ fn expect<T: Element>(problem: &ReduceProblem, row: &Row<'_, T>) -> Expected {
         Operator::Mean if is_float => float_sum(problem, row, true),
         Operator::Prod if is_float => float_product(problem, row),
         Operator::Mean => integer_mean(row),
-        Operator::Sum | Operator::WrappingSum => narrow::<T>(problem, integer_sum(row).0 as u64),
-        Operator::Prod | Operator::WrappingProd => narrow::<T>(problem, integer_product(row)),
+        Operator::Sum | Operator::WrappingSum => narrow(problem, integer_sum(row).0 as u64),
+        Operator::Prod | Operator::WrappingProd => narrow(problem, integer_product(row)),
         Operator::LogSumExp => log_sum_exp(row),
         Operator::Min => extremum(row, |a, b| a < b, Nans::Propagate),
         Operator::Max => extremum(row, |a, b| a > b, Nans::Propagate),
@@ -162,7 +162,7 @@ fn expect<T: Element>(problem: &ReduceProblem, row: &Row<'_, T>) -> Expected {
 }
 
 /// The low bits of a 64-bit result as the operator's output.
-fn narrow<T: Element>(problem: &ReduceProblem, bits: u64) -> Expected {
+fn narrow(problem: &ReduceProblem, bits: u64) -> Expected {
     let dtype = problem.output_dtype();
     let wide = if dtype.row().kind == Kind::Signed { i128::from(bits as i64) } else { i128::from(bits) };
     Expected::Exact(dispatch!(dtype, O => O::from_i128(wide).to_i128()))
