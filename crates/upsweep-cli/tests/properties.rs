@@ -86,7 +86,7 @@ fn every_seed_returns() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_bytes_as_npy(bytes in prop_oneof![damaged(npy_seeds()), prop::collection::vec(any::<u8>(), 0..200)]) {

@@ -5,6 +5,10 @@ use crate::error::{Error, Result};
 /// The most dimensions a kernel walks, after adjacent ones were merged.
 pub const MAX_DIMS: usize = 8;
 
+/// The most elements of a problem and of the memory it reaches, strides of zero included: byte counts and byte offsets
+/// of every dtype then fit 64 bits.
+pub const MAX_ELEMENTS: u64 = 1 << 58;
+
 /// One dimension: extent in elements, stride in elements (may be zero or negative).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dim {
@@ -166,7 +170,7 @@ impl ReduceShape {
     ///
     /// # Errors
     /// [`Error::InvalidAxis`] for an axis outside the rank or named twice; [`Error::InvalidLayout`] for more than
-    /// [`MAX_DIMS`] dimensions on one side after merging.
+    /// [`MAX_DIMS`] dimensions on one side after merging, or more than [`MAX_ELEMENTS`] outputs or elements.
     pub fn new(layout: &Layout, axes: Option<&[i64]>) -> Result<ReduceShape> {
         let rank = layout.rank();
         let mut is_reduced = vec![axes.is_none(); rank];
@@ -182,12 +186,31 @@ impl ReduceShape {
             layout.dims().iter().zip(&is_reduced).filter(|(_, r)| **r == wanted).map(|(d, _)| *d).collect()
         };
         let (kept_all, reduced_all) = (side(false), side(true));
-        let count = |dims: &[Dim]| -> u64 {
-            if dims.iter().any(|d| d.extent == 0) { 0 } else { dims.iter().map(|d| d.extent).product() }
+        if layout.required_len() > MAX_ELEMENTS {
+            return Err(Error::InvalidLayout {
+                argument: "layout",
+                problem: format!("it reaches index {}; at most {MAX_ELEMENTS} elements are allowed", layout.required_len()),
+            });
+        }
+        // The layout's own product may be zero by one axis while the others' is beyond 64 bits.
+        let count = |dims: &[Dim]| -> Option<u64> {
+            if dims.iter().any(|d| d.extent == 0) {
+                return Some(0);
+            }
+            dims.iter().try_fold(1u64, |n, d| n.checked_mul(d.extent)).filter(|n| *n <= MAX_ELEMENTS)
+        };
+        let (outputs, length) = match (count(&kept_all), count(&reduced_all)) {
+            (Some(outputs), Some(length)) if outputs as u128 * length as u128 <= MAX_ELEMENTS as u128 => (outputs, length),
+            _ => {
+                return Err(Error::InvalidLayout {
+                    argument: "layout",
+                    problem: format!("the outputs or the elements reduced of {:?} are more than {MAX_ELEMENTS}", layout.shape()),
+                });
+            }
         };
         let shape = ReduceShape {
-            outputs: count(&kept_all),
-            length: count(&reduced_all),
+            outputs,
+            length,
             output_shape: kept_all.iter().map(|d| d.extent).collect(),
             kept: merge(&kept_all),
             reduced: merge(&reduced_all),
@@ -297,5 +320,17 @@ mod tests {
         assert_eq!((across.outputs, across.length), (4, 0));
         let scalar = ReduceShape::new(&Layout::contiguous(&[]).unwrap(), None).unwrap();
         assert_eq!((scalar.outputs, scalar.length), (1, 1));
+    }
+
+    #[test]
+    fn counts_beyond_64_bits_of_bytes_are_refused() {
+        let outputs = Layout::strided(&[1 << 40, 1 << 40, 0], &[0, 0, 0], 0).unwrap();
+        assert!(matches!(ReduceShape::new(&outputs, Some(&[2])), Err(Error::InvalidLayout { .. })));
+        let broadcast = Layout::strided(&[1 << 62], &[0], 0).unwrap();
+        assert!(matches!(ReduceShape::new(&broadcast, None), Err(Error::InvalidLayout { .. })));
+        let far = Layout::strided(&[2], &[1], 1 << 62).unwrap();
+        assert!(matches!(ReduceShape::new(&far, None), Err(Error::InvalidLayout { .. })));
+        let largest = Layout::strided(&[MAX_ELEMENTS], &[0], 0).unwrap();
+        assert_eq!(ReduceShape::new(&largest, None).unwrap().length, MAX_ELEMENTS);
     }
 }

@@ -5,5 +5,5 @@ mod layout;
 mod operator;
 
 pub use dtype::{DType, DTypeRow, Element, Kind, dispatch};
-pub use layout::{Dim, Layout, MAX_DIMS, ReduceShape};
+pub use layout::{Dim, Layout, MAX_DIMS, MAX_ELEMENTS, ReduceShape};
 pub use operator::{Accuracy, Operator, OperatorRow, OutputType};
