@@ -194,6 +194,9 @@ pub struct VerifyArgs {
     /// Only cases of this operator
     #[arg(long, value_parser = parse_operator)]
     pub operator: Option<Operator>,
+    /// Leave the wrong kernels out: for memory checkers, which would rightly complain about them
+    #[arg(long)]
+    pub no_wrong_kernels: bool,
     /// Seed of the inputs; a fresh one, printed, if left out
     #[arg(long)]
     pub seed: Option<u64>,

@@ -33,7 +33,7 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<()> {
             Cases::Huge => Level::Huge,
         },
         seed: seed(args.seed),
-        wrong_kernels: true,
+        wrong_kernels: !args.no_wrong_kernels,
     };
     let mut target = device.target()?;
     let bar = Bar::new();
