@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# The quick cases under each tool of compute-sanitizer, with exact allocations so that every stray access shows.
+# Usage: peers/sanitize.sh UPSWEEP_BINARY OUTPUT_FOLDER
+# The wrong kernels are left out: their faults are what the tools look for. Writes sanitizer.json.
+set -u
+upsweep=$1 out=$2
+mkdir -p "$out"
+export UPSWEEP_EXACT_ALLOCATIONS=1
+failed=0 rows=""
+for tool in memcheck racecheck synccheck initcheck; do
+  options=(--tool "$tool" --error-exitcode 99 --print-limit 20)
+  [ "$tool" = memcheck ] && options+=(--leak-check no)
+  start=$SECONDS
+  timeout 500 compute-sanitizer "${options[@]}" "$upsweep" verify reduce --device cuda --cases quick --no-wrong-kernels >"$out/$tool.log" 2>&1
+  status=$?
+  summary=$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.log" | tail -n 1 | sed 's/=* *//' | tr -d '"')
+  rows="$rows${rows:+,}{\"tool\":\"$tool\",\"exit\":$status,\"summary\":\"$summary\",\"seconds\":$((SECONDS - start))}"
+  [ $status -eq 0 ] || failed=1
+  echo "$tool: exit $status, $summary ($((SECONDS - start)) s)"
+done
+commit=$("$upsweep" --version | grep -oE '[0-9a-f]{40}(-dirty)?' | head -n 1)
+echo "{\"kind\":\"sanitizer\",\"commit\":\"$commit\",\"command\":\"upsweep verify reduce --device cuda --cases quick --no-wrong-kernels\",\"rows\":[$rows]}" >"$out/sanitizer.json"
+exit $failed
