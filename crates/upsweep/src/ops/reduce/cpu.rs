@@ -201,11 +201,10 @@ fn run(problem: &ReduceProblem, operands: ReduceOperands<'_>, method: Method, ac
     visit(problem.operator(), problem.dtype(), accuracy, Run { problem, input, output, method })
 }
 
-/// Rung 0. Float sums, those of a logsumexp included, run in the compensated state: a single f32 accumulator sticks at
-/// 2^24, and the error of one f64 accumulator would grow with n.
+/// Rung 0. Rounding sums, those of a mean and of a logsumexp included, run in the compensated state: a single f32
+/// accumulator sticks at 2^24, and the error of one f64 accumulator would grow with n.
 pub(super) fn rung_sequential(problem: &ReduceProblem, operands: ReduceOperands<'_>) -> Result<()> {
-    let accuracy = if problem.dtype().is_float() { Accuracy::Compensated } else { Accuracy::Fast };
-    run(problem, operands, Method::Sequential, accuracy)
+    run(problem, operands, Method::Sequential, Accuracy::Compensated)
 }
 
 /// Rung 1.

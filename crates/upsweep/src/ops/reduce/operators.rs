@@ -528,7 +528,7 @@ pub trait MeanSum: Number {
     type MeanStates: ReduceOperator<Self, State = Self::Sum>;
     /// The compensated sum of floats; the sum of integers is exact as it is.
     type CompensatedSum: ReduceOperator<Self>;
-    /// The mean of [`MeanSum::CompensatedSum`].
+    /// The mean of a compensated sum; of integers, too, whose sum may leave f64's 53 bits.
     type CompensatedMean: ReduceOperator<Self>;
     /// The compensated form for floats; there is none for integers, which have no logsumexp in the operator table.
     type CompensatedLogSumExp: ReduceOperator<Self>;
@@ -561,7 +561,7 @@ macro_rules! float_mean {
     };
 }
 macro_rules! integer_mean {
-    ($($t:ty, $widen:expr;)*) => { mean_sum!($($t => f64, $widen, Mean, Sum, Mean, LogSumExp;)*); };
+    ($($t:ty, $widen:expr;)*) => { mean_sum!($($t => f64, $widen, Mean, Sum, CompensatedMean, LogSumExp;)*); };
 }
 float_mean!(f32 => f32; f64 => f64; f16 => f32; bf16 => f32;);
 integer_mean!(
