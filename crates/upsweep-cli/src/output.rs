@@ -32,11 +32,14 @@ impl Section {
 
     /// Columns that hold numbers in every row line up on the right.
     fn is_numeric(&self, column: usize) -> bool {
-        let starts_with_digit =
-            |cell: &String| cell.trim_start_matches(['-', '+', '<']).starts_with(|c: char| c.is_ascii_digit());
+        // Figures and pairs of figures (`1e-7/3e-6`, `0.99..1.01`), but not names that start with a digit.
+        let figure = |cell: &String| {
+            cell.starts_with(|c: char| c.is_ascii_digit() || c == '-')
+                && cell.chars().all(|c| c.is_ascii_digit() || "+-.e/".contains(c))
+        };
         let mut cells =
             self.rows.iter().filter_map(|row| row.get(column)).filter(|cell| !matches!(cell.as_str(), "" | "-")).peekable();
-        cells.peek().is_some() && cells.all(starts_with_digit)
+        cells.peek().is_some() && cells.all(figure)
     }
 }
 

@@ -307,7 +307,7 @@ fn malformed_files_are_errors_not_panics() {
     std::fs::write(&path, bytes).unwrap();
     check(&path, "nests");
     // More outputs than any memory holds, from a file without data.
-    write_npy(&path, "'<f4'", false, "(1152921504606846976, 0)", &[]);
+    write_npy(&path, "'<f4'", false, "(1125899906842624, 0)", &[]);
     let (code, _, err) = outcome(&["run", "sum", path.to_str().unwrap(), "--device", "cpu", "--axis", "-1"]);
     assert_eq!(code, 2);
     assert!(err.contains("memory"), "{err}");
@@ -319,4 +319,85 @@ fn malformed_files_are_errors_not_panics() {
     let twice = r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
     std::fs::write(&path, [(twice.len() as u64).to_le_bytes().as_slice(), twice.as_bytes(), &[0]].concat()).unwrap();
     check(&path, "twice");
+}
+
+#[test]
+fn the_ladder_shows_every_cpu_rung_verified_and_timed() {
+    let record = json(&["ladder", "reduce", "--device", "cpu", "--n", "2^14", "--repeats", "3", "--seed", "7"]);
+    let rungs = json(&["list"])["rungs"].as_array().unwrap().iter().filter(|r| r["device"] == "cpu").count();
+    let rows = record["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), record["seed"].as_u64(), record["schema"].as_u64()), (rungs, Some(7), Some(1)));
+    for row in rows {
+        assert_eq!(
+            (row["op"].as_str(), row["device"].as_str(), row["dtype"].as_str()),
+            (Some("reduce"), Some("cpu"), Some("f32"))
+        );
+        assert_eq!(row["verified"], true, "{row}");
+        let (seconds, bytes) = (row["seconds"].as_f64().unwrap(), row["bytes"].as_f64().unwrap());
+        assert!(seconds > 0.0 && row["rung"].is_string());
+        assert_eq!(bytes, (4 << 14) as f64 + 4.0);
+        // Rows that fit in a cache are marked and have no percentage; the rate itself is bytes over time.
+        let ratio = row["bytes_per_second"].as_f64().unwrap() * seconds / bytes;
+        assert!((ratio - 1.0).abs() < 1e-9, "{row}");
+    }
+    let (code, out, err) = outcome(&["ladder", "reduce", "--device", "cpu", "--n", "2^14", "--repeats", "3"]);
+    assert_eq!(code, 0, "{err}");
+    for word in ["GB/s", "% of peak", "% of ceiling", "speedup", "error/bound", "3-threads", "Seed"] {
+        assert!(out.contains(word), "{word}: {out}");
+    }
+    assert!(has_driver() || err.contains("CUDA ladder"), "{err}");
+    for format in ["csv", "md"] {
+        let text = stdout(&["ladder", "reduce", "--device", "cpu", "--n", "2^10", "--repeats", "3", "--format", format]);
+        assert!(text.contains("0-sequential"), "{text}");
+    }
+}
+
+#[test]
+fn verify_counts_cases_and_wrong_kernels() {
+    let record = json(&["verify", "reduce/3", "--device", "cpu", "--operator", "sum", "--dtype", "f32", "--seed", "11"]);
+    assert_eq!(record["rungs"].as_array().unwrap().len(), 1);
+    assert_eq!((record["rungs"][0]["verdict"].as_str(), record["verify"]["failed"].as_u64()), (Some("passed"), Some(0)));
+    assert!(record["verify"]["passed"].as_u64().unwrap() > 0);
+    let wrong = record["wrong_kernels"].as_array().unwrap();
+    assert!(wrong.len() >= 8 && wrong.iter().all(|w| w["rejected"] == true), "{wrong:?}");
+    // A selection that no rung claims verifies nothing, and that is no success.
+    let (code, _, err) = outcome(&["verify", "reduce", "--device", "cpu", "--operator", "logsumexp", "--dtype", "i32"]);
+    assert_ne!(code, 0, "{err}");
+}
+
+#[test]
+fn bench_and_checklist_report() {
+    let record = json(&["bench", "reduce", "--device", "cpu", "--n", "2^12", "--operator", "max", "--repeats", "3"]);
+    let rows = record["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 1);
+    assert_eq!((rows[0]["operator"].as_str(), rows[0]["verified"].as_bool()), (Some("max"), Some(true)));
+    let record = json(&["checklist", "--device", "cpu", "--n", "2^12"]);
+    let boxes = record["boxes"].as_array().unwrap();
+    assert_eq!(boxes.len(), 9);
+    assert!(boxes.iter().all(|b| b["evidence"].as_str().is_some_and(|e| !e.is_empty())), "{boxes:?}");
+}
+
+#[test]
+fn compare_finds_a_regression() {
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (folder.path().join("a.json"), folder.path().join("b.json"));
+    let (first, second) = (a.to_str().unwrap(), b.to_str().unwrap());
+    let ladder = ["ladder", "reduce", "--device", "cpu", "--n", "2^12", "--repeats", "3", "--format", "json", "--out", first];
+    assert_eq!(stdout(&ladder), "");
+    assert_eq!(json(&["compare", first, first])["regressions"], 0);
+    // A thousand times slower in every quantile: beyond any noise.
+    let mut record: Value = serde_json::from_slice(&std::fs::read(&a).unwrap()).unwrap();
+    for row in record["rows"].as_array_mut().unwrap() {
+        for key in ["seconds", "seconds_min", "seconds_p10", "seconds_p90"] {
+            row[key] = (row[key].as_f64().unwrap() * 1000.0).into();
+        }
+    }
+    std::fs::write(&b, record.to_string()).unwrap();
+    let (code, out, err) = outcome(&["compare", first, second]);
+    assert_eq!(code, 1, "{err}");
+    assert!(out.contains("SLOWER"), "{out}");
+    std::fs::write(&b, "{\"schema\": 99}").unwrap();
+    let (code, _, err) = outcome(&["compare", first, second]);
+    assert_eq!(code, 2);
+    assert!(err.contains("schema 99"), "{err}");
 }
