@@ -5,6 +5,7 @@ use crate::cases::HugeCase;
 use crate::error::{GateError, Result};
 use crate::record::{Ceiling, Device, Peak, Row};
 use crate::verify::Verified;
+use rayon::prelude::*;
 use std::path::Path;
 use upsweep::device::caps::Caps;
 use upsweep::flow::HostSlice;
@@ -262,21 +263,26 @@ pub fn poison(bytes: &mut [u8], dtype: DType, run: u32) {
     }
 }
 
-/// A hash of bytes that any change of a byte changes (FNV-1a over 64-bit words, then the rest).
+/// A hash of bytes that any change of a byte changes: FNV-1a over 64-bit words of pieces, in parallel, then over the pieces.
 pub fn fingerprint(bytes: &[u8]) -> u64 {
-    const PRIME: u64 = 0x0000_0100_0000_01b3;
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    const PIECE: usize = 1 << 20;
+    let pieces: Vec<u64> = bytes.par_chunks(PIECE).map(piece_fingerprint).collect();
+    pieces.iter().fold(bytes.len() as u64, |hash, piece| absorb(hash, *piece))
+}
+
+/// Each step is a bijection of the state, so a single changed word changes the result.
+fn absorb(hash: u64, word: u64) -> u64 {
+    (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
+}
+
+fn piece_fingerprint(bytes: &[u8]) -> u64 {
     let words = bytes.chunks_exact(8);
-    for &byte in words.remainder() {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(PRIME);
-    }
-    for word in words {
+    let start = words.remainder().iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| absorb(hash, u64::from(*byte)));
+    words.fold(start, |hash, word| {
         let mut buffer = [0; 8];
         buffer.copy_from_slice(word);
-        // Each step is a bijection of the state, so a single changed word changes the result.
-        hash = (hash ^ u64::from_le_bytes(buffer)).wrapping_mul(PRIME).rotate_left(29);
-    }
-    hash
+        absorb(hash, u64::from_le_bytes(buffer))
+    })
 }
 
 #[cfg(test)]

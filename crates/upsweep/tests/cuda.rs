@@ -123,9 +123,13 @@ fn the_bits_do_not_depend_on_address_stream_or_run() {
                 let mut host = vec![f32::NAN; offset];
                 host.extend(data(n));
                 host.push(f32::NAN);
-                let problem =
-                    ReduceProblem::new(Operator::Sum, DType::F32, &Layout::strided(&[n as u64], &[1], offset as u64).unwrap(), None)
-                        .unwrap();
+                let problem = ReduceProblem::new(
+                    Operator::Sum,
+                    DType::F32,
+                    &Layout::strided(&[n as u64], &[1], offset as u64).unwrap(),
+                    None,
+                )
+                .unwrap();
                 let x = cuda.upload(&host).unwrap();
                 for _ in 0..3 {
                     let got = reduce::reduce_with_rung::<_, f32, f32>(&cuda, &problem, rung, Tuning::default(), &x).unwrap();
@@ -150,8 +154,10 @@ fn clones_serve_several_streams_beside_each_other() {
     cuda.stream().synchronize().unwrap();
     for _ in 0..50 {
         for ((plan, stream), output) in plans.iter_mut().zip(&streams).zip(&mut outputs) {
-            let operands =
-                ReduceDeviceOperands { input: DeviceRef::of::<f32, _>(&x, stream), output: DeviceMut::of::<f32, _>(output, stream) };
+            let operands = ReduceDeviceOperands {
+                input: DeviceRef::of::<f32, _>(&x, stream),
+                output: DeviceMut::of::<f32, _>(output, stream),
+            };
             // SAFETY: everything outlives the synchronisation below; each output belongs to one stream.
             unsafe { plan.enqueue(stream, operands, (0, 0)) }.unwrap();
         }

@@ -32,6 +32,10 @@ impl Buffer {
         self.address
     }
 
+    pub(super) fn len(&self) -> u64 {
+        self.bytes
+    }
+
     pub(super) fn write(&self, from: &[u8]) -> Result<(), Error> {
         self.write_at(0, from)
     }

@@ -50,7 +50,16 @@ pub struct CudaTarget {
     timer: Timer,
     /// The data that timed calls rotate through: kept between rungs of the same dtype and seed.
     pool: Option<Pool>,
+    /// The input of the last run, which the next rung most likely shares.
+    uploaded: Option<Uploaded>,
     peers: HashMap<PathBuf, Peer>,
+}
+
+struct Uploaded {
+    buffer: Buffer,
+    first: u64,
+    fingerprint: u64,
+    start: usize,
 }
 
 struct Pool {
@@ -59,6 +68,17 @@ struct Pool {
     seed: u64,
     slot_elements: u64,
     slots: u64,
+}
+
+impl Pool {
+    fn slot_bytes(&self) -> u64 {
+        // Slots begin on 256-byte boundaries, as allocations do.
+        (self.slot_elements * self.dtype.size()).max(1).next_multiple_of(256)
+    }
+
+    fn addresses(&self) -> Arc<[u64]> {
+        (0..self.slots).map(|slot| self.buffer.address() + slot * self.slot_bytes()).collect()
+    }
 }
 
 impl std::fmt::Debug for CudaTarget {
@@ -79,7 +99,7 @@ impl CudaTarget {
     pub fn new(cuda: Cuda) -> Result<CudaTarget> {
         let timer = Timer::new(&cuda)?;
         let exact = std::env::var_os("UPSWEEP_EXACT_ALLOCATIONS").is_some_and(|value| value == "1");
-        Ok(CudaTarget { cuda, exact, timer, pool: None, peers: HashMap::new() })
+        Ok(CudaTarget { cuda, exact, timer, pool: None, uploaded: None, peers: HashMap::new() })
     }
 
     /// The device.
@@ -87,19 +107,36 @@ impl CudaTarget {
         &self.cuda
     }
 
-    /// Uploads an input as the judge lays it out; the address of its first element.
-    fn upload(&self, input: &Input) -> Result<(Buffer, u64)> {
-        let (bytes, first) = if self.exact {
-            let start = input.first_byte() - input.shift() as usize * input.dtype().size() as usize;
-            let end = input.first_byte() + input.bytes().len();
-            (&input.allocation()[start..end], input.first_byte() - start)
-        } else {
-            (input.allocation(), input.first_byte())
-        };
-        let buffer = Buffer::new(&self.cuda, bytes.len() as u64)?;
-        buffer.write(bytes)?;
-        let first = buffer.address() + first as u64;
-        Ok((buffer, first))
+    /// Uploads an input as the judge lays it out, unless it is there already; the address of its first element and the
+    /// fingerprint of its bytes.
+    fn upload(&mut self, input: &Input) -> Result<(u64, u64)> {
+        let shift_bytes = input.shift() as usize * input.dtype().size() as usize;
+        let start = if self.exact { input.first_byte() - shift_bytes } else { 0 };
+        let end = if self.exact { input.first_byte() + input.bytes().len() } else { input.allocation().len() };
+        let bytes = &input.allocation()[start..end];
+        let fingerprint = fingerprint(bytes);
+        let same = |u: &Uploaded| u.fingerprint == fingerprint && u.start == start && u.buffer.len() == bytes.len().max(1) as u64;
+        if !self.uploaded.as_ref().is_some_and(same) {
+            self.uploaded = None;
+            let buffer = Buffer::new(&self.cuda, bytes.len() as u64)?;
+            buffer.write(bytes)?;
+            self.uploaded = Some(Uploaded { buffer, first: 0, fingerprint, start });
+        }
+        let uploaded = self.uploaded.as_mut().unwrap_or_else(|| unreachable!("the input was just uploaded"));
+        uploaded.first = uploaded.buffer.address() + (input.first_byte() - start) as u64;
+        Ok((uploaded.first, fingerprint))
+    }
+
+    /// Whether the uploaded input still holds what was uploaded; if not, it is dropped.
+    fn input_unchanged(&mut self) -> Result<bool> {
+        let Some(uploaded) = &self.uploaded else { return Ok(true) };
+        let mut after = vec![0; uploaded.buffer.len() as usize];
+        uploaded.buffer.read(&mut after)?;
+        let unchanged = fingerprint(&after) == uploaded.fingerprint;
+        if !unchanged {
+            self.uploaded = None;
+        }
+        Ok(unchanged)
     }
 }
 
@@ -174,8 +211,7 @@ impl Target for CudaTarget {
     fn run(&mut self, plan: &ReducePlan, input: &Input, request: RunRequest) -> Result<Observed> {
         let mut prepared = self.cuda.prepare(plan)?;
         let stream = self.timer.stream().clone();
-        let (uploaded, first) = self.upload(input)?;
-        let before = fingerprint(input.allocation());
+        let (first, _) = self.upload(input)?;
 
         let dtype = plan.problem.output_dtype();
         let output_bytes = (plan.problem.shape().outputs * dtype.size()) as usize;
@@ -217,9 +253,7 @@ impl Target for CudaTarget {
             if guard_bytes.iter().any(|byte| *byte != GUARD_BYTE) {
                 observed.broken_guard.get_or_insert("scratch".into());
             }
-            let mut after = vec![0; input.allocation().len()];
-            uploaded.read(&mut after)?;
-            observed.input_unchanged = fingerprint(&after) == before;
+            observed.input_unchanged = self.input_unchanged()?;
         }
         Ok(observed)
     }
@@ -271,7 +305,14 @@ impl Target for CudaTarget {
     fn ceiling(&mut self, bytes: u64, repeats: u32) -> Result<Ceiling> {
         let words = (bytes / 4).max(1);
         let request = TimingRequest { warm_up: 3, repeats, seed: 1, footprint: 4 * self.cache_bytes() };
-        let (addresses, _) = self.pool(DType::U32, words, &request)?;
+        // Words are words: the data that the rungs of this size rotate through serve as well.
+        let fits = |pool: &Pool| {
+            pool.slot_bytes() == (words * 4).next_multiple_of(256) && pool.slots * pool.slot_bytes() > request.footprint
+        };
+        let addresses = match self.pool.as_ref().filter(|pool| fits(pool)) {
+            Some(pool) => pool.addresses(),
+            None => self.pool(DType::U32, words, &request)?.0,
+        };
         ceiling::measure(&self.cuda, &self.timer, &request, words, &addresses)
     }
 }
@@ -308,7 +349,6 @@ impl CudaTarget {
 
     /// Addresses of inputs of `elements` elements that together exceed the request's footprint, and that footprint.
     fn pool(&mut self, dtype: DType, elements: u64, request: &TimingRequest) -> Result<(Arc<[u64]>, u64)> {
-        // Slots begin on 256-byte boundaries, as allocations do.
         let slot_bytes = (elements * dtype.size()).max(1).next_multiple_of(256);
         // A single input beyond the footprint rotates out by itself; a graph touches no more slots than it has calls.
         let most = if elements < GRAPH_BELOW { u64::from(GRAPH_CALLS) } else { 4096 };
@@ -327,7 +367,7 @@ impl CudaTarget {
             }
             self.pool = Some(Pool { buffer, dtype, seed: request.seed, slot_elements: elements, slots });
         }
-        let base = self.pool.as_ref().map_or(0, |pool| pool.buffer.address());
-        Ok(((0..slots).map(|slot| base + slot * slot_bytes).collect(), slots * slot_bytes))
+        let addresses = self.pool.as_ref().map_or_else(|| Arc::from([]), Pool::addresses);
+        Ok((addresses, slots * slot_bytes))
     }
 }

@@ -116,7 +116,7 @@ impl CudaTarget {
         };
 
         let input = make(&problem, Family::Uniform, request.seed, 0)?;
-        let (_uploaded, first) = self.upload(&input)?;
+        let (first, _) = self.upload(&input)?;
         let mut image = vec![0u8; 16];
         poison(&mut image, DType::U64, 0);
         output.write(&image)?;
