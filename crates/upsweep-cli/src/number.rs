@@ -20,11 +20,7 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is not a count; allowed is {ALLOWED}");
     let compact: String = text.trim().chars().filter(|c| *c != '_').collect();
     // A sign after the first character ends the base number, except where it belongs to an exponent (1e+6).
-    let split = compact
-        .char_indices()
-        .skip(1)
-        .find(|&(at, c)| matches!(c, '+' | '-') && !compact[..at].ends_with(['e', 'E']))
-        .map(|(at, c)| (at, c));
+    let split = compact.char_indices().skip(1).find(|&(at, c)| matches!(c, '+' | '-') && !compact[..at].ends_with(['e', 'E']));
     let value = match split {
         None => base(&compact),
         Some((at, sign)) => {
