@@ -91,7 +91,7 @@ pub(super) static LADDER: &[ReduceRung] = &[
         "accumulators",
         cpu::rung_accumulators,
         Explain {
-            changed: "Independent accumulators in the inner loop, one a lane (64 for 4-byte states, 32 for 8-byte ones), in blocks of 4096 and chunks of 65536 elements.",
+            changed: "Independent accumulators in the inner loop, one a lane (64 for 4-byte states, 32 for 8-byte ones), in fixed chunks of 65536 elements.",
             helps: "Additions no longer wait for each other: they overlap in the pipeline and fill the vector registers.",
             cost: "One read of every element; one core's bandwidth.",
             source: "Intel 64 and IA-32 Architectures Optimization Reference Manual, on breaking dependence chains",

@@ -1,7 +1,7 @@
 //! The Rust side of the operator table: state, `lift`, `identity`, `combine`, `finish` of each operator.
 //! The C++ side, with the same names and the same rules, is `kernels/operators.cuh`.
 //!
-//! `block` and `chunk` say how the fast CPU rungs reduce many elements at once; their defaults follow from the five.
+//! `chunk` says how the fast CPU rungs reduce many elements at once; its default follows from the five.
 
 use super::simd;
 use crate::types::{Accuracy, DType, Element, Operator, dispatch};
@@ -48,25 +48,26 @@ pub trait Key: Copy + Debug + Send + Sync + PartialOrd + 'static {
     const LOWEST: Self;
     /// +inf, or the greatest integer.
     const HIGHEST: Self;
+    /// NaN, or for integers, which have none, any value.
+    const POISON: Self;
 }
 macro_rules! key {
-    ($($t:ty: $low:expr, $high:expr;)*) => {$(
+    ($($t:ty: $low:expr, $high:expr, $poison:expr;)*) => {$(
         impl Key for $t {
             const LOWEST: Self = $low;
             const HIGHEST: Self = $high;
+            const POISON: Self = $poison;
         }
     )*};
 }
 macro_rules! integer_key {
-    ($($t:ty)*) => { key!($($t: <$t>::MIN, <$t>::MAX;)*); };
+    ($($t:ty)*) => { key!($($t: <$t>::MIN, <$t>::MAX, 0;)*); };
 }
-key!(f32: f32::NEG_INFINITY, f32::INFINITY; f64: f64::NEG_INFINITY, f64::INFINITY;);
+key!(f32: f32::NEG_INFINITY, f32::INFINITY, f32::NAN; f64: f64::NEG_INFINITY, f64::INFINITY, f64::NAN;);
 integer_key!(i32 i64 u32 u64 u8 i8);
 
 /// What exponentials are taken in on the CPU.
-pub trait Real: Accumulator {
-    /// -inf.
-    const NEG_INFINITY: Self;
+pub trait Real: Accumulator + Key {
     /// Difference.
     fn sub(self, other: Self) -> Self;
     /// `e^self` for `self <= 0`, -inf included; not meant for NaN.
@@ -75,7 +76,6 @@ pub trait Real: Accumulator {
     fn to_f64(self) -> f64;
 }
 impl Real for f32 {
-    const NEG_INFINITY: f32 = f32::NEG_INFINITY;
     #[inline(always)]
     fn sub(self, other: f32) -> f32 {
         self - other
@@ -90,7 +90,6 @@ impl Real for f32 {
     }
 }
 impl Real for f64 {
-    const NEG_INFINITY: f64 = f64::NEG_INFINITY;
     #[inline(always)]
     fn sub(self, other: f64) -> f64 {
         self - other
@@ -109,16 +108,16 @@ impl Real for f64 {
 pub trait Number: Element {
     /// f32 for f32, f16, bf16; f64 for f64; i64 or u64 for integers and bool.
     type Acc: Accumulator;
-    /// What a block of elements is summed in: the accumulator, or i32 where a block's sum cannot leave it.
-    type BlockSum: Accumulator;
+    /// What a chunk of elements is summed in: the accumulator, or i32 where a chunk's sum cannot leave it.
+    type ChunkSum: Accumulator;
     /// What elements are compared in.
     type Key: Key;
     /// What exponentials are taken in: f32 for f32, f16 and bf16, else f64.
     type Real: Real;
     /// Exact.
-    fn to_block_sum(self) -> Self::BlockSum;
+    fn to_chunk_sum(self) -> Self::ChunkSum;
     /// Exact.
-    fn from_block_sum(sum: Self::BlockSum) -> Self::Acc;
+    fn from_chunk_sum(sum: Self::ChunkSum) -> Self::Acc;
     /// Exact, order-preserving.
     fn key(self) -> Self::Key;
     /// The element with this key, exact for keys that came from elements.
@@ -145,14 +144,14 @@ pub trait Number: Element {
 
 macro_rules! number {
     (
-        $t:ty, acc: $acc:ty, block_sum: $block:ty, key: $key:ty, real: $real:ty,
+        $t:ty, acc: $acc:ty, chunk_sum: $chunk:ty, key: $key:ty, real: $real:ty,
         widen: $widen:expr, narrow: $narrow:expr, total: $total:expr,
-        to_block: $to_block:expr, from_block: $from_block:expr, to_key: $to_key:expr, from_key: $from_key:expr,
+        to_chunk: $to_chunk:expr, from_chunk: $from_chunk:expr, to_key: $to_key:expr, from_key: $from_key:expr,
         to_real: $to_real:expr, lowest: $low:expr, highest: $high:expr
     ) => {
         impl Number for $t {
             type Acc = $acc;
-            type BlockSum = $block;
+            type ChunkSum = $chunk;
             type Key = $key;
             type Real = $real;
             #[inline(always)]
@@ -168,12 +167,12 @@ macro_rules! number {
                 ($total)(acc)
             }
             #[inline(always)]
-            fn to_block_sum(self) -> $block {
-                ($to_block)(self)
+            fn to_chunk_sum(self) -> $chunk {
+                ($to_chunk)(self)
             }
             #[inline(always)]
-            fn from_block_sum(sum: $block) -> $acc {
-                ($from_block)(sum)
+            fn from_chunk_sum(sum: $chunk) -> $acc {
+                ($from_chunk)(sum)
             }
             #[inline(always)]
             fn key(self) -> $key {
@@ -195,19 +194,19 @@ macro_rules! number {
 macro_rules! float {
     ($t:ty, $acc:ty, $widen:expr, $narrow:expr) => {
         number!(
-            $t, acc: $acc, block_sum: $acc, key: $acc, real: $acc,
+            $t, acc: $acc, chunk_sum: $acc, key: $acc, real: $acc,
             widen: $widen, narrow: $narrow, total: $narrow,
-            to_block: $widen, from_block: |sum| sum, to_key: $widen, from_key: $narrow,
+            to_chunk: $widen, from_chunk: |sum| sum, to_key: $widen, from_key: $narrow,
             to_real: $widen, lowest: <$t>::NEG_INFINITY, highest: <$t>::INFINITY
         );
     };
 }
 macro_rules! integer {
-    ($t:ty, $acc:ty, $block:ty) => {
+    ($t:ty, $acc:ty, $chunk:ty) => {
         number!(
-            $t, acc: $acc, block_sum: $block, key: $t, real: f64,
+            $t, acc: $acc, chunk_sum: $chunk, key: $t, real: f64,
             widen: |x| x as $acc, narrow: |a| a as $t, total: |a| a,
-            to_block: |x| x as $block, from_block: |sum| sum as $acc, to_key: |x| x, from_key: |key| key,
+            to_chunk: |x| x as $chunk, from_chunk: |sum| sum as $acc, to_key: |x| x, from_key: |key| key,
             to_real: |x| x as f64, lowest: <$t>::MIN, highest: <$t>::MAX
         );
     };
@@ -223,9 +222,9 @@ integer!(u64, u64, u64);
 integer!(u8, u64, i32);
 integer!(i8, i64, i32);
 number!(
-    bool, acc: u64, block_sum: i32, key: u8, real: f64,
+    bool, acc: u64, chunk_sum: i32, key: u8, real: f64,
     widen: |x| x as u64, narrow: |a| a != 0, total: |a| a,
-    to_block: |x| x as i32, from_block: |sum| sum as u64, to_key: |x| x as u8, from_key: |key| key != 0,
+    to_chunk: |x| x as i32, from_chunk: |sum| sum as u64, to_key: |x| x as u8, from_key: |key| key != 0,
     to_real: |x| x as u8 as f64, lowest: false, highest: true
 );
 
@@ -246,16 +245,11 @@ pub trait ReduceOperator<T: Number>: Sized + Send + Sync + 'static {
     fn combine(a: Self::State, b: Self::State) -> Self::State;
     /// The result for `count` elements.
     fn finish(state: Self::State, count: u64) -> Self::Output;
-    /// The state of one block of neighbours, the first of which has index `first`. Rounding operators do so in an order
-    /// that the number of elements alone decides.
-    #[inline(always)]
-    fn block(data: &[T], first: u64) -> Self::State {
-        simd::reduce_lanes(data, Self::identity(), |x, position| Self::lift(x, first + position as u64), Self::combine)
-    }
-    /// The state of one chunk of neighbours: its blocks, pairwise. An override must give what this gives, bit for bit.
+    /// The state of up to one chunk of neighbours, the first of which has index `first`. Rounding operators combine in
+    /// an order that the number of elements alone decides.
     #[inline(always)]
     fn chunk(data: &[T], first: u64) -> Self::State {
-        simd::blocks_pairwise::<T, Self>(data, first)
+        simd::reduce_lanes(data, Self::identity(), |x, position| Self::lift(x, first + position as u64), Self::combine)
     }
 }
 
@@ -310,8 +304,8 @@ impl<T: Number> ReduceOperator<T> for Sum {
         T::total(state)
     }
     #[inline(always)]
-    fn block(data: &[T], _: u64) -> T::Acc {
-        T::from_block_sum(simd::reduce_lanes(data, T::BlockSum::ZERO, |x, _| x.to_block_sum(), T::BlockSum::add))
+    fn chunk(data: &[T], _: u64) -> T::Acc {
+        T::from_chunk_sum(simd::reduce_lanes(data, T::ChunkSum::ZERO, |x, _| x.to_chunk_sum(), T::ChunkSum::add))
     }
 }
 
@@ -409,7 +403,7 @@ macro_rules! extremum {
                 state
             }
             #[inline(always)]
-            fn block(data: &[T], _: u64) -> T {
+            fn chunk(data: &[T], _: u64) -> T {
                 T::from_key(simd::best_of(data, T::Key::$identity, T::key, |a, b| a $better b))
             }
         }
@@ -447,7 +441,7 @@ macro_rules! nan_extremum {
                 state.0
             }
             #[inline(always)]
-            fn block(data: &[T], _: u64) -> (T, bool) {
+            fn chunk(data: &[T], _: u64) -> (T, bool) {
                 let better = |a: T::Key, b: T::Key| if b $better a { b } else { a };
                 let key = |x: T, _| if x.is_nan() { T::Key::$identity } else { x.key() };
                 let best = simd::reduce_lanes(data, T::Key::$identity, key, better);
@@ -502,10 +496,6 @@ macro_rules! arg_extremum {
             }
             fn finish(state: Indexed<T>, _: u64) -> u64 {
                 state.index
-            }
-            #[inline(always)]
-            fn block(data: &[T], first: u64) -> Indexed<T> {
-                <Self as ReduceOperator<T>>::chunk(data, first)
             }
             #[inline(always)]
             fn chunk(data: &[T], first: u64) -> Indexed<T> {
@@ -642,8 +632,8 @@ impl<T: Number> ReduceOperator<T> for LogSumExp {
         }
     }
     #[inline(always)]
-    fn block(data: &[T], _: u64) -> MaxSum {
-        simd::max_sum(data)
+    fn chunk(data: &[T], _: u64) -> MaxSum {
+        simd::max_sum_of_blocks(data)
     }
 }
 

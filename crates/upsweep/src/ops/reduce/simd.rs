@@ -2,22 +2,25 @@
 //!
 //! Every function here is written once, in plain Rust that the compiler turns into vector instructions, and is compiled
 //! twice on x86-64: for the baseline, and for AVX2 where the processor has it. Both give the same bits, because the
-//! order of every rounding operation is fixed by the source: element `i` of a block goes to lane `i % LANES`, lanes and
-//! blocks are combined by trees that depend on the length alone, and no multiply-add is fused. Alignment never enters:
-//! a block starts at a multiple of [`BLOCK`] elements of its row, wherever that lies in memory.
+//! order of every rounding operation is fixed by the source: element `i` of a chunk goes to lane `i % LANES`, lanes and
+//! chunks are combined by trees that depend on the length alone, and no multiply-add is fused. Alignment never enters:
+//! a chunk starts at a multiple of [`CHUNK`] elements of its row, wherever that lies in memory.
 
-use super::operators::{Accumulator, MaxSum, Number, Real, ReduceOperator};
+#[cfg(feature = "cpu")]
+use super::operators::ReduceOperator;
+use super::operators::{Accumulator, Key, MaxSum, Number, Real};
 
-/// Elements of one block: what is reduced in lanes at a stretch. 16 KiB of f32, so a second look at it hits the
-/// first-level cache.
+/// Elements that are looked at twice by turns: 16 KiB of f32, so that the second look hits the first-level cache.
 pub(super) const BLOCK: usize = 4096;
 
 /// Elements of one chunk: the unit of work of a thread. 256 KiB of f32.
-#[cfg(feature = "cpu")]
 pub(super) const CHUNK: usize = 1 << 16;
 
-/// Elements that a lane takes one after the other before the lanes are combined pairwise. This is the constant of the
-/// error bound: a sum of n elements adds along chains of at most `ROWS + log2(n)` roundings.
+/// Elements that are combined pairwise before they meet a lane's state.
+const FOLD: usize = 4;
+
+/// Folds that a lane takes one after the other before lanes are combined pairwise. This is the constant of the error
+/// bound: a sum of n elements adds along chains of at most `ROWS + 2 + log2(n)` roundings.
 const ROWS: usize = 16;
 
 /// Combines states pairwise, in the order they come, as the carries of a binary counter: after `n` states the tree is
@@ -61,10 +64,11 @@ impl<S: Copy, const DEPTH: usize> Pairwise<S, DEPTH> {
     }
 }
 
-/// Levels of the counter over the leaves of one block: at most `BLOCK / (16 lanes * ROWS)` leaves.
-const LEAF_LEVELS: usize = 5;
+/// Levels of the counter over the leaves of one chunk: at most `CHUNK / (16 lanes * ROWS * FOLD)` = 64 leaves.
+const LEAF_LEVELS: usize = 7;
 
-/// Reduces up to [`BLOCK`] elements in `LANES` lanes.
+/// Reduces up to [`CHUNK`] elements in `LANES` lanes. The lanes stay apart until the end, so that nothing waits for a
+/// tree in the middle of the stream.
 #[inline(always)]
 fn lanes<X: Copy, S: Copy, const LANES: usize>(
     data: &[X],
@@ -72,7 +76,7 @@ fn lanes<X: Copy, S: Copy, const LANES: usize>(
     lift: impl Fn(X, usize) -> S,
     combine: impl Fn(S, S) -> S,
 ) -> S {
-    debug_assert!(data.len() <= BLOCK);
+    debug_assert!(data.len() <= CHUNK);
     let mut width = LANES;
     let mut total = if data.len() <= LANES {
         // A short row: no lane holds more than one element, and only the lanes in use are combined.
@@ -91,12 +95,21 @@ fn lanes<X: Copy, S: Copy, const LANES: usize>(
             merged
         };
         let mut leaves = Pairwise::<[S; LANES], LEAF_LEVELS>::new([identity; LANES]);
-        for (leaf, rows) in data.chunks(LANES * ROWS).enumerate() {
+        for (leaf, rows) in data.chunks(LANES * ROWS * FOLD).enumerate() {
             let mut states = [identity; LANES];
-            let mut start = leaf * LANES * ROWS;
-            let full = rows.chunks_exact(LANES);
-            let rest = full.remainder();
-            for row in full {
+            let mut start = leaf * LANES * ROWS * FOLD;
+            let folds = rows.chunks_exact(LANES * FOLD);
+            let single = folds.remainder().chunks_exact(LANES);
+            let rest = single.remainder();
+            for fold in folds {
+                for lane in 0..LANES {
+                    let one = |row: usize| lift(fold[row * LANES + lane], start + row * LANES + lane);
+                    let four = combine(combine(one(0), one(1)), combine(one(2), one(3)));
+                    states[lane] = combine(states[lane], four);
+                }
+                start += LANES * FOLD;
+            }
+            for row in single {
                 for lane in 0..LANES {
                     states[lane] = combine(states[lane], lift(row[lane], start + lane));
                 }
@@ -134,54 +147,91 @@ pub(super) fn reduce_lanes<X: Copy, S: Copy>(
     }
 }
 
-/// The best element of a block under `better`; a NaN, wherever it stands, is the result.
+/// The best element under `better`; a NaN, wherever it stands, makes the result NaN.
 #[inline(always)]
-pub(super) fn best_of<X: Copy, K: Copy + PartialOrd>(
+pub(super) fn best_of<X: Copy, K: Key>(data: &[X], worst: K, key: impl Fn(X) -> K, better: impl Fn(K, K) -> bool) -> K {
+    match size_of::<K>() {
+        0..=3 => best_in_lanes::<X, K, 64>(data, worst, key, better),
+        4 => best_in_lanes::<X, K, 32>(data, worst, key, better),
+        _ => best_in_lanes::<X, K, 16>(data, worst, key, better),
+    }
+}
+
+#[inline(always)]
+#[allow(clippy::eq_op)]
+fn best_in_lanes<X: Copy, K: Key, const LANES: usize>(
     data: &[X],
     worst: K,
     key: impl Fn(X) -> K,
     better: impl Fn(K, K) -> bool,
 ) -> K {
     // A NaN on the left stays; a NaN on the right loses no comparison, so it is taken.
-    #[allow(clippy::eq_op)]
-    let combine = |a: K, b: K| if better(a, b) || a != a { a } else { b };
-    reduce_lanes(data, worst, |x, _| key(x), combine)
+    let sticky = |a: K, b: K| if better(a, b) || a != a { a } else { b };
+    // The plain comparison is one instruction, but loses NaN; they are kept apart, with one test for two elements.
+    let plain = |a: K, b: K| if better(a, b) { a } else { b };
+    let mut best = [worst; LANES];
+    let mut spoiled = [worst; LANES];
+    let pairs = data.chunks_exact(2 * LANES);
+    let rest = pairs.remainder();
+    for pair in pairs {
+        for lane in 0..LANES {
+            let (a, b) = (key(pair[lane]), key(pair[LANES + lane]));
+            best[lane] = plain(plain(a, b), best[lane]);
+            spoiled[lane] = if a != a || b != b { K::POISON } else { spoiled[lane] };
+        }
+    }
+    let mut total = rest.iter().fold(worst, |total, &x| sticky(total, key(x)));
+    if data.len() >= 2 * LANES {
+        for lane in 0..LANES {
+            best[lane] = sticky(best[lane], spoiled[lane]);
+        }
+        let mut width = LANES;
+        while width > 1 {
+            width /= 2;
+            for lane in 0..width {
+                best[lane] = sticky(best[lane], best[lane + width]);
+            }
+        }
+        total = sticky(best[0], total);
+    }
+    total
 }
 
 /// Where the best element of a chunk stands: position and value. The first NaN wins; else the lowest position of a tie.
 ///
-/// The blocks' best values are found in lanes; only the one block that holds the answer is searched for the position.
+/// The best values of quarters are found in lanes; only the one that holds the answer is searched for the position.
 #[inline(always)]
 #[allow(clippy::eq_op)]
-pub(super) fn locate_best<X: Copy, K: Copy + PartialOrd>(
+pub(super) fn locate_best<X: Copy, K: Key>(
     data: &[X],
     worst: K,
     key: impl Fn(X) -> K + Copy,
     better: impl Fn(K, K) -> bool + Copy,
 ) -> Option<(usize, X)> {
+    const QUARTER: usize = CHUNK / 4;
     let mut winner: Option<(usize, K)> = None;
-    for (number, block) in data.chunks(BLOCK).enumerate() {
-        let best = best_of(block, worst, key, better);
+    for (number, quarter) in data.chunks(QUARTER).enumerate() {
+        let best = best_of(quarter, worst, key, better);
         if best != best {
             winner = Some((number, best));
             break;
         }
-        // A later block must be strictly better: on a tie the earlier one holds the lower position.
+        // A later quarter must be strictly better: on a tie the earlier one holds the lower position.
         if winner.is_none_or(|(_, value)| better(best, value)) {
             winner = Some((number, best));
         }
     }
     let (number, best) = winner?;
-    let start = number * BLOCK;
+    let start = number * QUARTER;
     let is_answer = |x: X| {
         let k = key(x);
         k == best || (best != best && k != k)
     };
     // Whole groups first: the answer of a group is one vector test.
     const GROUP: usize = 64;
-    let block = &data[start..data.len().min(start + BLOCK)];
-    let group = block.chunks(GROUP).position(|group| group.iter().fold(false, |any, &x| any | is_answer(x)))?;
-    let within = block[group * GROUP..].iter().position(|&x| is_answer(x))?;
+    let quarter = &data[start..data.len().min(start + QUARTER)];
+    let group = quarter.chunks(GROUP).position(|group| group.iter().fold(false, |any, &x| any | is_answer(x)))?;
+    let within = quarter[group * GROUP..].iter().position(|&x| is_answer(x))?;
     let position = start + group * GROUP + within;
     Some((position, data[position]))
 }
@@ -189,11 +239,8 @@ pub(super) fn locate_best<X: Copy, K: Copy + PartialOrd>(
 /// The maximum of a block and the sum of exponentials relative to it. Two passes over a block that the first pass
 /// brought into the first-level cache.
 #[inline(always)]
-pub(super) fn max_sum<T: Number>(data: &[T]) -> MaxSum {
-    if data.is_empty() {
-        return MaxSum::EMPTY;
-    }
-    let max = best_of(data, T::Real::NEG_INFINITY, T::real, |a, b| a > b);
+fn max_sum<T: Number>(data: &[T]) -> MaxSum {
+    let max = best_of(data, T::Real::LOWEST, T::real, |a, b| a > b);
     let widened = max.to_f64();
     if !widened.is_finite() {
         // Nothing to subtract from: the maximum alone decides, and merging takes no difference of infinities.
@@ -258,14 +305,14 @@ pub(super) fn bf16_bits_to_f32(bits: u16) -> f32 {
     f32::from_bits((bits as u32) << 16)
 }
 
-/// Blocks pairwise: what most operators do with a chunk.
+/// [`max_sum`] of each block of a chunk, merged pairwise.
 #[inline(always)]
-pub(super) fn blocks_pairwise<T: Number, O: ReduceOperator<T>>(data: &[T], first: u64) -> O::State {
-    let mut blocks = Pairwise::<O::State, 5>::new(O::identity());
-    for (number, block) in data.chunks(BLOCK).enumerate() {
-        blocks.push(O::block(block, first + (number * BLOCK) as u64), O::combine);
+pub(super) fn max_sum_of_blocks<T: Number>(data: &[T]) -> MaxSum {
+    let mut blocks = Pairwise::<MaxSum, 5>::new(MaxSum::EMPTY);
+    for block in data.chunks(BLOCK) {
+        blocks.push(max_sum(block), MaxSum::merge);
     }
-    blocks.finish(O::combine).unwrap_or_else(O::identity)
+    blocks.finish(MaxSum::merge).unwrap_or(MaxSum::EMPTY)
 }
 
 #[cfg(feature = "cpu")]
@@ -446,7 +493,7 @@ mod tests {
             type Result = ();
             fn visit<T: MeanSum, O: ReduceOperator<T>>(self) {
                 let mut state = 0x9e37_79b9_7f4a_7c15u64;
-                let mut data: Vec<T> = (0..3 * BLOCK + 777)
+                let mut data: Vec<T> = (0..CHUNK)
                     .map(|_| {
                         state ^= state << 13;
                         state ^= state >> 7;
@@ -457,7 +504,7 @@ mod tests {
                 for special in [1.5, f64::NEG_INFINITY, f64::NAN] {
                     let at = data.len() / 2;
                     data[at] = T::from_f64(special);
-                    for length in [0, 1, 5, 63, 64, 65, 1000, 4096, 4097, data.len()] {
+                    for length in [0, 1, 5, 63, 64, 65, 1000, 4096, 4097, 12_345, data.len()] {
                         let bytes = |baseline: bool| {
                             BASELINE.set(baseline);
                             let state = chunk::<T, O>(&data[..length], 0);
