@@ -84,6 +84,9 @@ impl Report {
     }
 }
 
+/// Columns of a table in a file or a pipe, where no terminal tells its width.
+const WIDTH_WITHOUT_TERMINAL: u16 = 160;
+
 fn table(section: &Section) -> String {
     let mut out = String::new();
     if let Some(heading) = &section.heading {
@@ -92,6 +95,9 @@ fn table(section: &Section) -> String {
     if !section.columns.is_empty() {
         let mut table = Table::new();
         table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+        if table.width().is_none() {
+            table.set_width(WIDTH_WITHOUT_TERMINAL);
+        }
         table.set_header(&section.columns).add_rows(&section.rows);
         for (position, column) in table.column_iter_mut().enumerate() {
             if section.is_numeric(position) {
