@@ -20,9 +20,9 @@ use upsweep::flow::KernelFile;
 const WHEEL: &str = "nvidia-cuda-nvrtc";
 const VERSION: &str = "13.0.88";
 
-/// Targets for which every variant is compiled in CI: the one that the project's figures are from, and the oldest.
-/// The others get a pairwise covering set; all of them together take three times as long.
-const COMPLETE: [&str; 2] = ["sm_90a", "sm_75"];
+/// Targets for which every variant is compiled in CI: the one that the project's figures are from. The others get a
+/// pairwise covering set, so that CI stays short; `--all` compiles everything.
+const COMPLETE: [&str; 1] = ["sm_90a"];
 
 /// Expressions of one compilation: enough to share the parsing of the headers, few enough to keep all threads busy.
 const BATCH: usize = 12;

@@ -65,29 +65,20 @@ template <class State, u32 N> struct SharedStates {
 
 // ------------------------------------------------------------------ streaming over packs
 
-// How the blocks share n elements: full rounds of one tile a block; what is left is dealt evenly in whole packs of N, so
-// that all blocks end together.
+// How the blocks share n elements: full rounds of one tile a block; what is left is dealt evenly in whole packs, so that
+// all blocks end together. Worked out on the host: three 64-bit divisions would delay the first load.
 struct Deal {
   u64 rounds, rest_first, rest_share;
 };
-template <u64 TILE, u32 N> UPSWEEP_DEVICE Deal deal(u64 n) {
-  Deal deal;
-  deal.rounds = n / (u64(gridDim.x) * TILE);
-  deal.rest_first = deal.rounds * gridDim.x * TILE;
-  const u64 each = (n - deal.rest_first + gridDim.x - 1) / gridDim.x;
-  deal.rest_share = (each + N - 1) / N * N;
-  return deal;
-}
 
 // Thread state over this block's share. A lane's elements follow from their indices alone: an unaligned input is read
 // with narrower loads in the same order.
-template <class Op, u32 BLOCK, u32 PACKS> UPSWEEP_DEVICE typename Op::State stream_packs(const void* input, u64 n) {
+template <class Op, u32 BLOCK, u32 PACKS> UPSWEEP_DEVICE typename Op::State stream_packs(const void* input, u64 n, Deal share) {
   using T = typename Op::Input;
   constexpr u32 N = pack_size<T>();
   constexpr u64 TILE = u64(BLOCK) * PACKS * N;
   const T* elements = static_cast<const T*>(input);
   const bool aligned = is_aligned16(input);
-  const Deal share = deal<TILE, N>(n);
   typename Op::State state = Op::identity();
   Bits128 bits[PACKS];
   // All loads of a tile are issued before the first use.
@@ -130,6 +121,10 @@ UPSWEEP_DEVICE void publish_and_finish(typename Op::State state, u32 epoch, type
   const u32 tag = epoch + 1 == 0 ? 1 : epoch + 1;
   u64* words = control_words(control);
   const u32 last = gridDim.x - 1;
+  if (last == 0) {
+    if (threadIdx.x == 0) *static_cast<typename Op::Output*>(output) = Op::finish(state, count);
+    return;
+  }
   if (blockIdx.x != last) {
     if (threadIdx.x == 0) {
       Words<State> mine = to_words(state);

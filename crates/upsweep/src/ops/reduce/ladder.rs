@@ -1,9 +1,11 @@
 //! THE list of reduction rungs. A rung is a kernel file (or a CPU function) and one entry here.
 
 #[cfg(feature = "cpu")]
+use super::HostBody;
+use super::ReduceRung;
+#[cfg(feature = "cpu")]
 use super::cpu;
 use super::plan::Schedule;
-use super::{HostBody, ReduceRung};
 use crate::flow::{Body, Claims, Expect, Explain, Forms, KernelFile, Rung};
 use crate::types::{DType, Operator};
 
@@ -190,12 +192,12 @@ pub(super) static LADDER: &[ReduceRung] = &[
     Rung {
         number: "5b",
         name: "atomic",
-        claims: TEACHING,
+        claims: Claims { dtypes: &[DType::F32, DType::I32], ..TEACHING },
         deterministic: false,
         expect: Expect::Pass,
         explain: Explain {
             changed: "Instead of more passes every block adds its state into one accumulator with an atomic; the accumulator is set to the identity in every call.",
-            helps: "No second pass over partials; but all blocks queue at one address, and the order of float additions is not fixed.",
+            helps: "No second pass over partials; but all blocks queue at one address, and the order of float additions is not fixed. The accumulator of f32 sums is f64: in f32 the gate measured an error of 1 % at 2^28 elements around 1000.",
             cost: "Reads n items; n / (2 * BLOCK) atomics on one address; three launches.",
             source: "Mission document, stage 5 (b)",
         },
@@ -245,7 +247,7 @@ pub(super) static LADDER: &[ReduceRung] = &[
         "published_words",
         "09_published_words.cu",
         WHOLE,
-        Schedule::Published { packs: 4, block: 512 },
+        Schedule::Published { packs: 8, block: 512 },
         Explain {
             changed: "No counter and no fence: each state travels in 64-bit words that carry the call's tag, and the last block waits for them.",
             helps: "One memory hop instead of three (store and fence, atomic, load) between the last element and the result.",

@@ -55,7 +55,7 @@ pub enum Schedule {
 }
 
 /// Blocks among which a small input is spread before a thread takes more than one pack: fewer leave the memory system
-/// idle, more make the last block wait for more words (2^16 to 2^20 f32 on an H200: 2.06 us at 64 blocks).
+/// idle, more make the last block wait for more words.
 const SMALL_GRID: u64 = 64;
 
 /// Longest row that a warp reduces; longer ones get a block.
@@ -203,16 +203,21 @@ impl Lowering<'_> {
         self.length().div_ceil(tile).clamp(1, resident)
     }
 
-    /// Blocks of a multiprocessor that a kernel compiled for full residency asks for: as many threads as the device
-    /// holds for light states, fewer where a thread needs more than 32 registers.
+    /// Blocks of a multiprocessor that the published kernel is compiled for: half the threads that the device holds, so
+    /// that a thread has registers for its loads in flight; a quarter where f64 exponentials need more.
     fn resident_blocks(&self, block: u32) -> u32 {
-        let divisor = match (self.problem.operator(), state_bytes(self.problem)) {
-            (Operator::LogSumExp, 16) => 4,
-            (Operator::LogSumExp, _) => 2,
-            (_, 0..=8) => 1,
-            _ => 2,
-        };
-        (self.caps.threads_per_multiprocessor / divisor / block).max(1)
+        let wide = self.problem.operator() == Operator::LogSumExp && state_bytes(self.problem) == 16;
+        (self.caps.threads_per_multiprocessor / if wide { 4 } else { 2 } / block).max(1)
+    }
+
+    /// How `blocks` blocks share the elements in tiles of `tile_packs` packs (`Deal` in collectives.cuh).
+    fn deal(&self, blocks: u64, tile_packs: u64) -> Arg {
+        let per_pack = 16 / self.problem.dtype().size();
+        let round = blocks * tile_packs * per_pack;
+        let rounds = self.length() / round;
+        let rest_first = rounds * round;
+        let rest_share = (self.length() - rest_first).div_ceil(blocks).next_multiple_of(per_pack);
+        Arg::Words(vec![rounds, rest_first, rest_share])
     }
 
     fn publish(&mut self, blocks: u64) {
@@ -318,7 +323,8 @@ pub(super) fn lower(
             let grid = low.resident_grid(block, packs, blocks_per_multiprocessor);
             let partials = Arg::Scratch(0);
             low.program.scratch_bytes = if grid > 1 { grid * state } else { 0 };
-            let args = vec![low.input(), Arg::U64(n), partials.clone(), output.clone(), Arg::U64(n)];
+            let share = low.deal(grid, block as u64 * packs as u64);
+            let args = vec![low.input(), Arg::U64(n), share, partials.clone(), output.clone(), Arg::U64(n)];
             low.launch("reduce_packs", &format!(", {block}, {packs}"), grid, block, args)?;
             if grid > 1 {
                 let args = vec![partials, Arg::U64(grid), Arg::U64(0), output, Arg::U64(n)];
@@ -329,7 +335,8 @@ pub(super) fn lower(
             let block = block_size(tuning, 256)?;
             let grid = low.resident_grid(block, packs, blocks_per_multiprocessor);
             low.program.scratch_bytes = grid * state;
-            let args = vec![low.input(), Arg::U64(n), Arg::Scratch(0), output, Arg::U64(n), Arg::Control];
+            let share = low.deal(grid, block as u64 * packs as u64);
+            let args = vec![low.input(), Arg::U64(n), share, Arg::Scratch(0), output, Arg::U64(n), Arg::Control];
             low.launch("reduce_last_block", &format!(", {block}, {packs}"), grid, block, args)?;
         }
         Schedule::Published { packs, block } => {
@@ -340,7 +347,8 @@ pub(super) fn lower(
             let grid = whole_packs.div_ceil(block as u64 * packs as u64).max(spread);
             let grid = grid.clamp(1, caps.multiprocessors as u64 * resident as u64);
             low.publish(grid);
-            let args = vec![low.input(), Arg::U64(n), output, Arg::U64(n), Arg::Control];
+            let share = low.deal(grid, block as u64 * packs as u64);
+            let args = vec![low.input(), Arg::U64(n), share, output, Arg::U64(n), Arg::Control];
             low.launch("reduce_published_words", &format!(", {block}, {packs}, {resident}"), grid, block, args)?;
         }
         Schedule::Bulk { consumers, stages, stage_bytes } => {
@@ -348,7 +356,8 @@ pub(super) fn lower(
             let packs = n.div_ceil(16 / problem.dtype().size());
             let grid = packs.div_ceil(consumers as u64).clamp(1, caps.multiprocessors as u64);
             low.publish(grid);
-            let args = vec![low.input(), Arg::U64(n), output, Arg::U64(n), Arg::Control];
+            let share = low.deal(grid, stage_bytes as u64 / 16);
+            let args = vec![low.input(), Arg::U64(n), share, output, Arg::U64(n), Arg::Control];
             let parameters = format!(", {consumers}, {stages}, {stage_bytes}");
             let launch = low.launch("reduce_bulk_copy", &parameters, grid, consumers + 32, args)?;
             launch.shared_bytes = stages * (stage_bytes + 16);

@@ -6,9 +6,9 @@
 
 namespace upsweep {
 
-template <class Op, u32 BLOCK, u32 PACKS> UPSWEEP_KERNEL reduce_packs(const void* input, u64 n, void* partials, void* output, u64 count) {
+template <class Op, u32 BLOCK, u32 PACKS> UPSWEEP_KERNEL reduce_packs(const void* input, u64 n, Deal share, void* partials, void* output, u64 count) {
   __shared__ SharedStates<typename Op::State, WARP> shared;
-  typename Op::State state = block_reduce<Op, BLOCK>(stream_packs<Op, BLOCK, PACKS>(input, n), shared.get());
+  typename Op::State state = block_reduce<Op, BLOCK>(stream_packs<Op, BLOCK, PACKS>(input, n, share), shared.get());
   if (threadIdx.x == 0) emit<Op>(state, partials, output, count);
 }
 

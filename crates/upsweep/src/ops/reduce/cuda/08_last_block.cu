@@ -7,11 +7,11 @@
 namespace upsweep {
 
 template <class Op, u32 BLOCK, u32 PACKS>
-UPSWEEP_KERNEL reduce_last_block(const void* input, u64 n, void* partials, void* output, u64 count, Control* control) {
+UPSWEEP_KERNEL reduce_last_block(const void* input, u64 n, Deal share, void* partials, void* output, u64 count, Control* control) {
   using State = typename Op::State;
   __shared__ SharedStates<State, WARP> shared;
   __shared__ bool is_last;
-  State state = block_reduce<Op, BLOCK>(stream_packs<Op, BLOCK, PACKS>(input, n), shared.get());
+  State state = block_reduce<Op, BLOCK>(stream_packs<Op, BLOCK, PACKS>(input, n, share), shared.get());
   State* states = static_cast<State*>(partials);
   if (threadIdx.x == 0) {
     states[blockIdx.x] = state;

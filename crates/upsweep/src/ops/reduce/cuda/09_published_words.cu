@@ -7,10 +7,10 @@
 namespace upsweep {
 
 template <class Op, u32 BLOCK, u32 PACKS, u32 RESIDENT>
-__global__ void __launch_bounds__(BLOCK, RESIDENT) reduce_published_words(const void* input, u64 n, void* output, u64 count, Control* control) {
+__global__ void __launch_bounds__(BLOCK, RESIDENT) reduce_published_words(const void* input, u64 n, Deal share, void* output, u64 count, Control* control) {
   __shared__ SharedStates<typename Op::State, WARP> shared;
   const u32 epoch = load_relaxed(&control->epoch);  // early: its latency hides behind the input's
-  typename Op::State state = block_reduce<Op, BLOCK>(stream_packs<Op, BLOCK, PACKS>(input, n), shared.get());
+  typename Op::State state = block_reduce<Op, BLOCK>(stream_packs<Op, BLOCK, PACKS>(input, n, share), shared.get());
   publish_and_finish<Op, BLOCK>(state, epoch, shared.get(), control, output, count);
 }
 

@@ -7,7 +7,7 @@
 namespace upsweep {
 
 template <class Op, u32 CONSUMERS, u32 STAGES, u32 STAGE_BYTES>
-__global__ void __launch_bounds__(CONSUMERS + 32) reduce_bulk_copy(const void* input, u64 n, void* output, u64 count, Control* control) {
+__global__ void __launch_bounds__(CONSUMERS + 32) reduce_bulk_copy(const void* input, u64 n, Deal share, void* output, u64 count, Control* control) {
 #if __CUDA_ARCH__ >= 900
   using T = typename Op::Input;
   using State = typename Op::State;
@@ -22,7 +22,6 @@ __global__ void __launch_bounds__(CONSUMERS + 32) reduce_bulk_copy(const void* i
   const u32 epoch = load_relaxed(&control->epoch);
   const T* elements = static_cast<const T*>(input);
   const bool aligned = is_aligned16(input);
-  const Deal share = deal<TILE, N>(n);
   // Tile r of this block: `first` and its number of elements; the tile after the last full round may be short or empty.
   const u64 tiles = share.rounds + 1;
   auto tile_first = [&](u64 r) {
