@@ -313,14 +313,24 @@ pub struct HugeCase {
 }
 
 impl HugeCase {
-    /// The exact answer for sum and argmax of integers: what the device must give.
+    /// The dtype's greatest value.
+    fn greatest(&self) -> u64 {
+        match self.dtype {
+            DType::U8 => u8::MAX.into(),
+            DType::I32 => i32::MAX as u64,
+            _ => u32::MAX.into(),
+        }
+    }
+
+    /// The exact answer for sum, max and argmax of integers: what the device must give.
     pub fn answer(&self) -> u64 {
         match self.operator {
             Operator::ArgMax => self.marked,
+            Operator::Max => self.greatest(),
             _ => {
                 let (periods, rest) = (self.length / self.period, self.length % self.period);
                 let triangle = |k: u64| k * k.saturating_sub(1) / 2;
-                let greatest = if self.dtype == DType::U8 { u8::MAX.into() } else { u64::from(u32::MAX) };
+                let greatest = self.greatest();
                 periods * triangle(self.period) + triangle(rest) - self.marked % self.period + greatest
             }
         }
@@ -329,7 +339,9 @@ impl HugeCase {
 
 /// The huge cases: beyond 2^31 and beyond 2^32 elements, not a multiple of anything, the marked element last or past
 /// the point where a 32-bit index wraps.
-pub const HUGE: [HugeCase; 4] = [
+pub const HUGE: [HugeCase; 6] = [
+    HugeCase { operator: Operator::Sum, dtype: DType::I32, length: (1 << 31) + 17, period: 251, marked: (1 << 31) + 16 },
+    HugeCase { operator: Operator::Max, dtype: DType::I32, length: (1 << 31) + 17, period: 251, marked: (1 << 31) + 16 },
     HugeCase { operator: Operator::Sum, dtype: DType::U8, length: (1 << 31) + 17, period: 251, marked: (1 << 31) + 16 },
     HugeCase { operator: Operator::ArgMax, dtype: DType::U8, length: (1 << 31) + 17, period: 251, marked: (1 << 31) + 1 },
     HugeCase { operator: Operator::Sum, dtype: DType::U8, length: (1 << 32) + 4099, period: 251, marked: (1 << 32) + 4098 },

@@ -293,7 +293,10 @@ impl Target for CudaTarget {
             samples.launch_bound = samples.seconds.iter().copied().fold(f64::INFINITY, f64::min) < LAUNCH_BOUND;
         } else {
             samples.seconds = self.timer.events(request, &addresses, |input| call(input, false))?;
-            if samples.launches.is_some_and(|launches| launches > 1) {
+            // The document times the first kernel of its stages; a launch of one block that only prepares is not meant.
+            let first = plan.program.as_ref().and_then(|program| program.steps.first());
+            let streams = first.is_some_and(|upsweep::flow::Step::Launch(launch)| launch.grid > 1);
+            if streams && samples.launches.is_some_and(|launches| launches > 1) {
                 samples.first_pass_seconds = self.timer.events(request, &addresses, |input| call(input, true))?;
             }
         }

@@ -91,20 +91,24 @@ template <class Op, u32 BLOCK, u32 PACKS> UPSWEEP_DEVICE typename Op::State stre
   }
   const u64 start = share.rest_first + blockIdx.x * share.rest_share;
   const u64 end = start + share.rest_share < n ? start + share.rest_share : n;
-  const u64 first = start + threadIdx.x * N;
+  if (start >= end) return state;
+  // At small sizes the issue of instructions shows: only as many passes as there are packs, counted in 32 bits.
+  const u32 whole = u32((end - start) / N);
 #pragma unroll
   for (u32 k = 0; k < PACKS; ++k) {
-    if (first + k * (BLOCK * N) + N <= end) bits[k] = read_bits(elements + first + k * (BLOCK * N), aligned);
+    if (k * BLOCK >= whole) break;
+    const u32 pack = threadIdx.x + k * BLOCK;
+    if (pack < whole) bits[k] = read_bits(elements + start + pack * N, aligned);
   }
 #pragma unroll
   for (u32 k = 0; k < PACKS; ++k) {
-    const u64 at = first + k * (BLOCK * N);
-    if (at + N <= end) state = Op::template fold<N>(state, unpack<T>(bits[k]).items, at);
-    else {
-      // Fewer elements than a pack: at the very end of the input only.
-      for (u64 i = at; i < end; ++i) state = Op::combine(state, Op::lift(elements[i], i));
-    }
+    if (k * BLOCK >= whole) break;
+    const u32 pack = threadIdx.x + k * BLOCK;
+    if (pack < whole) state = Op::template fold<N>(state, unpack<T>(bits[k]).items, start + pack * N);
   }
+  // Fewer elements than a pack: at the very end of the input only.
+  const u64 tail = start + u64(whole) * N + threadIdx.x;
+  if (tail < end) state = Op::combine(state, Op::lift(elements[tail], tail));
   return state;
 }
 
