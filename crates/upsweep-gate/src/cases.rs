@@ -340,12 +340,12 @@ impl HugeCase {
 /// The huge cases: beyond 2^31 and beyond 2^32 elements, not a multiple of anything, the marked element last or past
 /// the point where a 32-bit index wraps.
 pub const HUGE: [HugeCase; 6] = [
-    HugeCase { operator: Operator::Sum, dtype: DType::I32, length: (1 << 31) + 17, period: 251, marked: (1 << 31) + 16 },
-    HugeCase { operator: Operator::Max, dtype: DType::I32, length: (1 << 31) + 17, period: 251, marked: (1 << 31) + 16 },
     HugeCase { operator: Operator::Sum, dtype: DType::U8, length: (1 << 31) + 17, period: 251, marked: (1 << 31) + 16 },
     HugeCase { operator: Operator::ArgMax, dtype: DType::U8, length: (1 << 31) + 17, period: 251, marked: (1 << 31) + 1 },
     HugeCase { operator: Operator::Sum, dtype: DType::U8, length: (1 << 32) + 4099, period: 251, marked: (1 << 32) + 4098 },
     HugeCase { operator: Operator::ArgMax, dtype: DType::U8, length: (1 << 32) + 4099, period: 251, marked: (1 << 32) + 7 },
+    HugeCase { operator: Operator::Sum, dtype: DType::I32, length: (1 << 31) + 17, period: 251, marked: (1 << 31) + 16 },
+    HugeCase { operator: Operator::Max, dtype: DType::I32, length: (1 << 31) + 17, period: 251, marked: (1 << 31) + 16 },
 ];
 
 #[cfg(test)]
