@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 """NumPy and torch on the CPU: sum, max, argmax, logsumexp of n f32 elements, verified, then timed.
 
-    python3 peers/cpu_reduce.py [--n 67108864] [--threads 2] [--repeats 15] [--seed 1] [--out FILE]
+    python3 peers/cpu_reduce.py [--n 67108864] [--threads 2] [--repeats 15] [--seed 1] [--upsweep BINARY] [--out FILE]
+
+With --upsweep the planner's kernels run in the same minutes, in turn with the peers: three rounds of `BINARY bench reduce
+--device cpu`, each verified by its own gate; a row has the median of its rounds' medians. The result is then a record of
+upsweep's form with the peers' rows beside ours.
 
 Every row is checked against a reference in float64 before it is timed; a wrong result is a row without a time and
 exit code 1. A peer that is not installed is named in "missing" and has no rows. All peers read one buffer, and the
@@ -16,7 +20,9 @@ import json
 import math
 import os
 import platform
+import subprocess
 import sys
+import tempfile
 import time
 
 UNIT_ROUNDOFF = 2.0**-24
@@ -28,6 +34,7 @@ def parse():
     parser.add_argument("--threads", type=positive, default=2, help="threads of torch (default 2; NumPy uses one)")
     parser.add_argument("--repeats", type=positive, default=15, help="timed calls of each row (default 15)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the data (default 1)")
+    parser.add_argument("--upsweep", metavar="BINARY", help="also run this upsweep binary, in turn with the peers")
     parser.add_argument("--out", help="write the JSON to this file instead of standard output")
     return parser.parse_args()
 
@@ -93,6 +100,40 @@ def peers(np, x, threads):
     return calls, versions, missing
 
 
+ROUNDS = 3
+
+
+def bench(options):
+    """One round of upsweep's own bench: its record."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "record.json")
+        command = [options.upsweep, "bench", "reduce", "--device", "cpu", "--n", str(options.n), "--seed", str(options.seed)]
+        command += ["--repeats", str(options.repeats), "--format", "json", "--out", path]
+        subprocess.run(command, check=True, env={**os.environ, "RAYON_NUM_THREADS": str(options.threads)}, stderr=subprocess.DEVNULL)
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+
+def beside(records, rows, versions):
+    """The record of one of our rounds, each row with the median of its rounds, and the peers' rows beside it."""
+    record = records[0]
+    for position, row in enumerate(record["rows"]):
+        medians = sorted(other["rows"][position]["seconds"] for other in records)
+        row["seconds"] = medians[len(medians) // 2]
+        row["seconds_min"] = min(other["rows"][position]["seconds_min"] for other in records)
+        row["bytes_per_second"] = row["bytes"] / row["seconds"]
+    # The best read of any round, at each number of bytes.
+    record["ceilings"] = [max((c for other in records for c in other["ceilings"]), key=lambda c: c["bytes_per_second"])]
+    for row in record["rows"]:
+        row["percent_of_ceiling"] = 100 * row["bytes_per_second"] / record["ceilings"][0]["bytes_per_second"]
+    for row in rows:
+        row.update(rung=f"{row['rung']} {versions[row['rung']]}", shape=str(row["n"]))
+    record["kind"] = "peers"
+    record["command"] = "peers/cpu_reduce.py --upsweep upsweep"
+    record["rows"] += rows
+    return record
+
+
 def quantile(ordered, fraction):
     position = fraction * (len(ordered) - 1)
     low = math.floor(position)
@@ -136,14 +177,18 @@ def main():
             timed.append((row, call, []))
         else:
             print(f"{rung} {operator}: {got}, should be {answer} within {bound}", file=sys.stderr)
-    for repeat in range(options.repeats + 1):
-        for _, call, seconds in timed:
-            start = time.perf_counter()
-            call()
-            elapsed = time.perf_counter() - start
-            # The first round is the warm-up.
-            if repeat > 0:
-                seconds.append(elapsed)
+    ours = []
+    for _ in range(ROUNDS):
+        if options.upsweep:
+            ours.append(bench(options))
+        # In each round the first repeat is the warm-up.
+        for repeat in range(options.repeats // ROUNDS + 1):
+            for _, call, seconds in timed:
+                start = time.perf_counter()
+                call()
+                elapsed = time.perf_counter() - start
+                if repeat > 0:
+                    seconds.append(elapsed)
     for row, _, seconds in timed:
         seconds.sort()
         median = quantile(seconds, 0.5)
@@ -166,6 +211,8 @@ def main():
         "missing": missing,
         "rows": rows,
     }
+    if ours:
+        report = beside(ours, rows, versions)
     text = json.dumps(report, indent=1) + "\n"
     if options.out:
         # The file appears whole or not at all.

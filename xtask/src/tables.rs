@@ -20,8 +20,11 @@ const OPEN: &str = "<!-- generated: ";
 const CLOSE: &str = "<!-- end -->";
 const NOT_MEASURED: &str = "not measured yet";
 
-/// A block's name and what writes it.
-const BLOCKS: &[(&str, fn(&Records) -> String)] = &[
+/// What writes a block.
+type Writer = fn(&Records) -> String;
+
+/// Blocks by name.
+const BLOCKS: &[(&str, Writer)] = &[
     ("ladder-h200", |records| ladder(records.ladder("cuda", Some("H200")))),
     ("planner-vs-cub", |records| peers(records, "cuda")),
     ("ladder-cpu", |records| ladder(records.ladder("cpu", None))),
@@ -240,10 +243,13 @@ fn ladder(record: Option<&(String, Record)>) -> String {
 
 /// Our kernel beside the others of the same run: one line for each problem.
 fn peers(records: &Records, device: &str) -> String {
-    let Some((path, record)) = records.last(Kind::Peers, device, (device == "cuda").then_some("H200")) else {
+    let is_ours = |row: &Row| row.rung.starts_with("upsweep") || Reduce::ladder().iter().any(|rung| row.rung == full_name(rung));
+    // A bench with `--peer` holds both sides too.
+    let name = (device == "cuda").then_some("H200");
+    let bench = records.last(Kind::Bench, device, name).filter(|(_, record)| !record.rows.iter().all(is_ours));
+    let Some((path, record)) = records.last(Kind::Peers, device, name).or(bench) else {
         return format!("{NOT_MEASURED}\n");
     };
-    let is_ours = |row: &Row| row.rung.starts_with("upsweep") || Reduce::ladder().iter().any(|rung| row.rung == full_name(rung));
     let mut others: Vec<&str> = Vec::new();
     let mut problems: Vec<(&str, &str, &str, u64)> = Vec::new();
     for row in &record.rows {
@@ -268,6 +274,10 @@ fn peers(records: &Records, device: &str) -> String {
         let here =
             |row: &&Row| (row.operator.as_str(), row.dtype.as_str(), row.shape.as_str(), row.n) == (operator, dtype, shape, n);
         let ours = record.rows.iter().filter(here).find(|row| is_ours(row));
+        // A problem that only one side ran is no comparison.
+        if !record.rows.iter().filter(here).any(|row| !is_ours(row)) {
+            continue;
+        }
         let size = if shape.parse::<u64>() == Ok(n) || shape.is_empty() { count(n) } else { shape.to_string() };
         let name = ours.map_or(String::new(), |row| format!(" ({})", row.rung));
         let mut cells = vec![format!("{operator} of {size} {dtype}"), ours.map_or("-".into(), |row| cell(row) + &name)];

@@ -1,6 +1,8 @@
 //! Public fault reports of other libraries that a reduction can have, with the right answers: one test a class, on the
 //! CPU and (ignored, and shown as ignored, where there is none) on a CUDA device. `repo#number` names the report.
 
+#![cfg(feature = "cpu")]
+
 use half::{bf16, f16};
 use upsweep::Error;
 use upsweep::device::cpu::Cpu;
@@ -125,8 +127,8 @@ classes! {
     // pytorch#28380, cupy#266: only a reduced extent of zero is empty.
     empty_extents: |device| {
         let nothing: [f32; 0] = [];
-        assert_eq!(along::<_, f32, f32>(device, Operator::Max, &nothing, &[0, 4], 1).unwrap(), []);
-        assert_eq!(along::<_, f32, u64>(device, Operator::ArgMax, &nothing, &[0, 1], 1).unwrap(), []);
+        assert!(along::<_, f32, f32>(device, Operator::Max, &nothing, &[0, 4], 1).unwrap().is_empty());
+        assert!(along::<_, f32, u64>(device, Operator::ArgMax, &nothing, &[0, 1], 1).unwrap().is_empty());
         assert_eq!(along::<_, f32, f32>(device, Operator::Sum, &nothing, &[4, 0], 1).unwrap(), [0.0; 4]);
         assert_eq!(along::<_, f32, f32>(device, Operator::Sum, &nothing, &[0, 4], 0).unwrap(), [0.0; 4]);
         assert_eq!(along::<_, f32, f32>(device, Operator::Prod, &nothing, &[0, 4], 0).unwrap(), [1.0; 4]);
