@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use upsweep::ops::reduce::{ReduceProblem, plan};
 use upsweep::types::{DType, Layout, Operator};
 
-/// What [`bench`] is asked: every operator, dtype and shape that go together.
+/// What [`bench()`] is asked: every operator, dtype and shape that go together.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
     /// Operators.
