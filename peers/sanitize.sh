@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The quick cases under each tool of compute-sanitizer, with exact allocations so that every stray access shows.
 # Usage: peers/sanitize.sh UPSWEEP_BINARY OUTPUT_FOLDER
-# The wrong kernels are left out: their faults are what the tools look for. Writes sanitizer.json.
+# The wrong kernels are left out: their faults are what the tools look for. Writes sanitizer.jsonl.
 set -u
 upsweep=$1 out=$2
 mkdir -p "$out"
@@ -19,5 +19,5 @@ for tool in memcheck racecheck synccheck initcheck; do
   echo "$tool: exit $status, $summary ($((SECONDS - start)) s)"
 done
 commit=$("$upsweep" --version | grep -oE '[0-9a-f]{40}(-dirty)?' | head -n 1)
-echo "{\"kind\":\"sanitizer\",\"commit\":\"$commit\",\"command\":\"upsweep verify reduce --device cuda --cases quick --no-wrong-kernels\",\"rows\":[$rows]}" >"$out/sanitizer.json"
+echo "{\"kind\":\"sanitizer\",\"commit\":\"$commit\",\"command\":\"upsweep verify reduce --device cuda --cases quick --no-wrong-kernels\",\"rows\":[$rows]}" >"$out/sanitizer.jsonl"
 exit $failed
