@@ -131,7 +131,8 @@ fn operator_type(problem: &ReduceProblem) -> String {
     format!("upsweep::{name}<{}>", problem.dtype().row().c_name)
 }
 
-/// Bytes of the C++ `State` of a problem's operator; a kernel-side `static_assert` in every instantiation holds it true.
+/// Bytes of the C++ `State` of a problem's operator (kernels/operators.cuh). Scratch is sized by it: the gate's guard
+/// behind the scratch shows a size that is too small.
 fn state_bytes(problem: &ReduceProblem) -> u64 {
     let row = problem.dtype().row();
     let wide = row.size.max(4);
