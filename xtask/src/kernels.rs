@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use upsweep::device::caps::CudaCaps;
 use upsweep::device::cuda::cache::Cache;
@@ -20,17 +20,52 @@ use upsweep::flow::KernelFile;
 const WHEEL: &str = "nvidia-cuda-nvrtc";
 const VERSION: &str = "13.0.88";
 
-/// Targets for which every variant is compiled in CI: the one that the project's figures are from. The others get a
-/// pairwise covering set, so that CI stays short; `--all` compiles everything.
-const COMPLETE: [&str; 1] = ["sm_90a"];
+/// The target whose planner's kernels are all held to the ratchet: the one that the project's figures are from. Of the
+/// others a pairwise covering set is; `--all` compiles everything in full.
+const HELD: &str = "sm_90a";
 
-/// Expressions of one compilation: enough to share the parsing of the headers, few enough to keep all threads busy.
-const BATCH: usize = 12;
+/// How far a variant is compiled: every one for every target, as far as CI's time allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Depth {
+    /// As the library does it, with all optimisations: what the ratchet holds.
+    Shipped,
+    /// To machine code in the compiler's fast mode: what a rung runs by itself.
+    MachineCode,
+    /// Through the front end, which instantiates every template and checks every assertion: block sizes that a user may
+    /// ask for. Some of them are in the covering set, too.
+    FrontEnd,
+}
+
+impl Depth {
+    const ALL: [Depth; 3] = [Depth::Shipped, Depth::MachineCode, Depth::FrontEnd];
+
+    fn options(self) -> Vec<&'static str> {
+        let mut options = nvrtc::OPTIONS.to_vec();
+        match self {
+            Depth::Shipped => {}
+            Depth::MachineCode => options.push("--Ofast-compile=max"),
+            Depth::FrontEnd => options.push("-dlto"),
+        }
+        options
+    }
+
+    /// Expressions of one compilation: enough to share the parsing of the headers and the functions that block sizes have
+    /// in common, few enough to keep all threads busy.
+    fn batch(self) -> usize {
+        match self {
+            Depth::Shipped => 12,
+            Depth::MachineCode => 32,
+            Depth::FrontEnd => 128,
+        }
+    }
+}
 
 /// One compilation.
 struct Job {
     target: String,
-    file: KernelFile,
+    path: String,
+    source: Arc<str>,
+    depth: Depth,
     expressions: Vec<String>,
 }
 
@@ -80,38 +115,66 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     println!("{compiler:?}");
     let mut jobs = Vec::new();
     let mut planned: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let mut total = 0;
     for device in variants::devices().into_iter().filter(|device| options.wants(&device.target())) {
         let every = variants::all(&device)?;
         let picked = variants::planned(&device)?;
-        let chosen = choose(&device, &every, options.all);
+        let shipped = shipped(&device, &every, &picked, options.all);
+        let depth = |expression: &String, variant: &Variant| match (shipped.contains_key(expression), variant.other_block) {
+            (true, _) => Depth::Shipped,
+            (false, false) => Depth::MachineCode,
+            (false, true) => Depth::FrontEnd,
+        };
+        let mut words = Vec::new();
+        for wanted in Depth::ALL {
+            let at_depth = every.iter().filter(|(e, v)| depth(e, v) == wanted).map(|(_, v)| (v.file, v.expression.clone()));
+            let made = batches(&device, wanted, at_depth);
+            words.push(made.iter().map(|job| job.expressions.len()).sum::<usize>());
+            jobs.extend(made);
+        }
+        let judge = upsweep_gate::cuda::kernels(&device)?.into_iter().map(|kernel| (kernel.expression, kernel.file));
+        let judge =
+            batches(&device, Depth::MachineCode, judge.collect::<BTreeMap<_, _>>().into_iter().map(|(e, file)| (file, e)));
         println!(
-            "{:8} {} of {} variants, {} of the planner's {}",
+            "{:8} {} variants: {} as shipped ({} of the planner's {}), {} to machine code, {} through the front end; {} kernels of the judge",
             device.target(),
-            chosen.len(),
             every.len(),
-            picked.iter().filter(|e| chosen.contains_key(*e)).count(),
-            picked.len()
+            words[0],
+            picked.iter().filter(|e| shipped.contains_key(*e)).count(),
+            picked.len(),
+            words[1],
+            words[2],
+            judge.iter().map(|job| job.expressions.len()).sum::<usize>()
         );
-        total += chosen.len();
-        jobs.extend(batches(&device, chosen.values()));
+        jobs.extend(judge);
+        jobs.push(state_sizes(&device));
         planned.insert(device.target(), picked);
     }
-    let (results, cached) = compile(&compiler, &jobs);
+    // One depth after the other, what is shipped first: compilations in the fast mode change the code of others that run
+    // beside them in the same process (NVRTC 13.0).
+    jobs.sort_by_key(|job| job.depth);
+    let (mut results, mut cached) = (Vec::new(), 0);
+    for part in jobs.chunk_by(|a, b| a.depth == b.depth) {
+        let (made, kept) = compile(&compiler, part);
+        results.extend(made);
+        cached += kept;
+    }
     let mut failures = Vec::new();
     let mut measured = Listing::new();
     for (job, result) in jobs.iter().zip(results) {
         match result.and_then(|artefact| usages(job, &artefact)) {
-            Ok(usages) => {
+            // The ratchet holds what is shipped.
+            Ok(usages) if job.depth == Depth::Shipped => {
                 for (expression, usage) in usages {
                     if planned[&job.target].contains(&expression) {
                         measured.insert((job.target.clone(), expression.replace("upsweep::", "")), usage);
                     }
                 }
             }
-            Err(error) => failures.push(format!("{} for {}: {error:#}", job.file.path, job.target)),
+            Ok(_) => {}
+            Err(error) => failures.push(format!("{} for {}: {error:#}", job.path, job.target)),
         }
     }
+    let total: usize = jobs.iter().map(|job| job.expressions.len()).sum();
     println!(
         "{total} kernels in {} compilations ({cached} unchanged since an earlier run): {:.1} s",
         jobs.len(),
@@ -123,28 +186,51 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     hold(&measured, options)
 }
 
-/// The variants that are compiled for a device.
-fn choose(device: &CudaCaps, every: &Variants, all: bool) -> Variants {
+/// The variants that are compiled as the library does it.
+fn shipped(device: &CudaCaps, every: &Variants, picked: &BTreeSet<String>, all: bool) -> Variants {
     if all {
         return every.clone();
     }
-    let own = || every.iter().filter(|(_, variant)| !variant.other_block).map(|(e, variant)| (e.clone(), variant.clone()));
-    if !COMPLETE.contains(&device.target().as_str()) {
-        return variants::covering(&own().collect());
+    if device.target() != HELD {
+        let own = every.iter().filter(|(_, variant)| !variant.other_block);
+        return variants::covering(&own.map(|(e, variant)| (e.clone(), variant.clone())).collect());
     }
-    // Block sizes that a user may ask for would multiply everything by five: they are covered pairwise.
+    // Block sizes that a user may ask for would multiply everything by three: they are covered pairwise.
     let mut chosen = variants::covering(every);
-    chosen.extend(own());
+    chosen.extend(every.iter().filter(|(e, _)| picked.contains(*e)).map(|(e, variant)| (e.clone(), variant.clone())));
     chosen
 }
 
-fn batches<'a>(device: &CudaCaps, variants: impl Iterator<Item = &'a Variant>) -> Vec<Job> {
+fn batches(device: &CudaCaps, depth: Depth, kernels: impl Iterator<Item = (KernelFile, String)>) -> Vec<Job> {
     let mut by_file: BTreeMap<&str, (KernelFile, Vec<String>)> = BTreeMap::new();
-    for variant in variants {
-        by_file.entry(variant.file.path).or_insert((variant.file, Vec::new())).1.push(variant.expression.clone());
+    for (file, expression) in kernels {
+        by_file.entry(file.path).or_insert((file, Vec::new())).1.push(expression);
     }
-    let job = |file: KernelFile, part: &[String]| Job { target: device.target(), file, expressions: part.to_vec() };
-    by_file.into_values().flat_map(|(file, all)| all.chunks(BATCH).map(|part| job(file, part)).collect::<Vec<_>>()).collect()
+    let mut jobs = Vec::new();
+    for (path, (file, expressions)) in by_file {
+        let source: Arc<str> = nvrtc::full_source(file).into();
+        jobs.extend(expressions.chunks(depth.batch()).map(|part| Job {
+            target: device.target(),
+            path: path.to_string(),
+            source: source.clone(),
+            depth,
+            expressions: part.to_vec(),
+        }));
+    }
+    jobs
+}
+
+/// Asserts that the states of the operators have the sizes that plans reckon with.
+fn state_sizes(device: &CudaCaps) -> Job {
+    let assertion = |(operator, bytes): (String, u64)| {
+        format!("static_assert(sizeof({operator}::State) == {bytes}, \"{operator} in plan.rs\");\n")
+    };
+    let text: String = upsweep::ops::reduce::state_sizes().into_iter().map(assertion).collect();
+    let mut source = nvrtc::full_source(KernelFile { path: "state_sizes.cu", text: "" });
+    source.push_str(&text);
+    source.push_str("extern \"C\" __global__ void state_sizes() {}\n");
+    let expressions = vec!["state_sizes".to_string()];
+    Job { target: device.target(), path: "state_sizes.cu".into(), source: source.into(), depth: Depth::MachineCode, expressions }
 }
 
 /// Runs the jobs on all cores. Results are kept below the target folder, by the library's own cache, so that a second
@@ -159,9 +245,9 @@ fn compile(compiler: &Compiler, jobs: &[Job]) -> (Vec<Result<Artefact>>, usize) 
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(index) else { return };
-            let source = nvrtc::full_source(job.file);
-            let mut parts = vec![source.as_str(), job.target.as_str(), version.as_str()];
-            parts.extend(nvrtc::OPTIONS);
+            let options = job.depth.options();
+            let mut parts = vec![&*job.source, job.target.as_str(), version.as_str()];
+            parts.extend(&options);
             parts.extend(job.expressions.iter().map(String::as_str));
             let key = Cache::key(&parts);
             let result = match cache.get(&key) {
@@ -170,7 +256,8 @@ fn compile(compiler: &Compiler, jobs: &[Job]) -> (Vec<Result<Artefact>>, usize) 
                     Ok(artefact)
                 }
                 None => {
-                    compiler.compile(job.file, &job.expressions, &job.target).map_err(anyhow::Error::from).inspect(|artefact| {
+                    let made = compiler.compile_source(&job.source, &job.path, &job.expressions, &job.target, &options);
+                    made.map_err(anyhow::Error::from).inspect(|artefact| {
                         cache.put(&key, artefact);
                     })
                 }
@@ -187,8 +274,15 @@ fn compile(compiler: &Compiler, jobs: &[Job]) -> (Vec<Result<Artefact>>, usize) 
     (done.into_values().collect(), kept.into_inner())
 }
 
-/// What each expression of a job uses; an expression that the log does not tell of is an error.
+/// What each expression of a job uses; an expression that the log does not tell of is an error. The front end tells of
+/// no use, and makes no machine code.
 fn usages(job: &Job, artefact: &Artefact) -> Result<Vec<(String, Usage)>> {
+    if artefact.symbols.len() != job.expressions.len() {
+        bail!("{} expressions were asked, {} came back", job.expressions.len(), artefact.symbols.len());
+    }
+    if job.depth == Depth::FrontEnd {
+        return Ok(artefact.symbols.iter().map(|(expression, _)| (expression.clone(), Usage::default())).collect());
+    }
     if artefact.cubin.is_empty() {
         bail!("the compiler returned no cubin");
     }
@@ -197,11 +291,7 @@ fn usages(job: &Job, artefact: &Artefact) -> Result<Vec<(String, Usage)>> {
         let usage = entries.get(symbol).with_context(|| format!("the log does not tell of {expression} ({symbol})"))?;
         Ok((expression.clone(), *usage))
     };
-    let usages = artefact.symbols.iter().map(usage).collect::<Result<Vec<_>>>()?;
-    if usages.len() != job.expressions.len() {
-        bail!("{} expressions were asked, {} came back", job.expressions.len(), usages.len());
-    }
-    Ok(usages)
+    artefact.symbols.iter().map(usage).collect()
 }
 
 fn hold(measured: &Listing, options: &Options) -> Result<()> {
@@ -307,8 +397,8 @@ mod tests {
 
     #[test]
     fn an_expression_that_the_log_leaves_out_is_an_error() {
-        let file = KernelFile { path: "x.cu", text: "" };
-        let job = Job { target: "sm_90a".into(), file, expressions: vec!["k<1>".into()] };
+        let expressions = vec!["k<1>".to_string()];
+        let job = Job { target: "sm_90a".into(), path: "x.cu".into(), source: "".into(), depth: Depth::Shipped, expressions };
         let symbols = vec![("k<1>".to_string(), "_Z1k".to_string())];
         let log = "ptxas info    : Compiling entry function '_Z1k' for 'sm_90a'\nptxas info    : Function properties for _Z1k\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\nptxas info    : Used 9 registers\n";
         let artefact = Artefact { cubin: vec![1], symbols, log: log.into() };

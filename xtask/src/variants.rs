@@ -178,9 +178,9 @@ mod tests {
                 assert!(files.contains(file.path), "{}", file.path);
             }
         }
-        // Bulk copies and clusters need compute capability 9.0.
+        // Bulk copies need compute capability 9.0.
         let old = all(&devices()[0]).unwrap();
-        assert!(!old.values().any(|v| v.file.path.contains("bulk") || v.file.path.contains("cluster")));
+        assert!(!old.values().any(|v| v.file.path.contains("bulk")));
         assert!(planned(&h200()).unwrap().iter().all(|expression| variants.contains_key(expression)));
     }
 

@@ -15,7 +15,7 @@ use std::time::Instant;
 use upsweep::device::caps::{Caps, CpuCaps, DeviceKind};
 use upsweep::flow::{Body, HostSliceMut};
 use upsweep::ops::reduce::{HostBody, ReduceOperands, ReducePlan, ReduceProblem};
-use upsweep::types::dispatch;
+use upsweep::types::{DType, dispatch};
 
 /// Reads all bytes once as fast as the machine can, and returns something that depends on all of them.
 pub type ReadKernel = fn(&[u8]) -> u64;
@@ -198,10 +198,11 @@ impl Target for CpuTarget {
         // Several buffers, so that a small one is not read from the cache; incompressible content is not needed, but
         // untouched pages would all be the same one.
         let buffers = (4 * self.cache_bytes / bytes.max(1) + 1).min(MOST_INPUTS) as usize;
-        let memory: Vec<Vec<u8>> = (0..buffers).map(|i| vec![i as u8 + 1; bytes as usize]).collect();
+        // Made like the inputs of a timing, so that both have pages of the same size.
+        let memory: Vec<Input> = (0..buffers).map(|i| Input::filled(DType::U8, bytes, 0, i as u8 + 1)).collect();
         let read = |position: usize| {
             let start = Instant::now();
-            black_box((self.read)(black_box(&memory[position % buffers])));
+            black_box((self.read)(black_box(memory[position % buffers].bytes())));
             start.elapsed().as_secs_f64()
         };
         for position in 0..2 {
@@ -225,7 +226,7 @@ mod tests {
     use crate::candidate::Candidate;
     use upsweep::device::cpu::Cpu;
     use upsweep::flow::Tuning;
-    use upsweep::types::{DType, Operator};
+    use upsweep::types::Operator;
 
     pub(crate) fn target() -> CpuTarget {
         match Cpu::new().caps() {

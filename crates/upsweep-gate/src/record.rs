@@ -265,6 +265,9 @@ pub struct WrongKernel {
     pub fault: String,
     /// The gate refused it, as it must.
     pub rejected: bool,
+    /// It was not run: the device has no form of this fault, and need not have one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skipped: bool,
     /// The first case that refused it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,

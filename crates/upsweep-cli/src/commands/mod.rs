@@ -15,6 +15,7 @@ mod rows;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
+use std::path::Path;
 use upsweep::flow::Op;
 use upsweep::ops::reduce::Reduce;
 use upsweep_gate::record::Record;
@@ -37,7 +38,12 @@ pub(crate) fn seed(asked: Option<u64>) -> u64 {
 
 /// What records say of this run.
 pub(crate) fn context() -> Context {
-    let words: Vec<String> = std::env::args().skip(1).collect();
+    // Where files lie is no part of what was measured.
+    let without_folder = |word: String| match Path::new(&word).file_name() {
+        Some(name) if Path::new(&word).exists() || word.starts_with(['.', '/']) => name.to_string_lossy().into_owned(),
+        _ => word,
+    };
+    let words: Vec<String> = std::env::args().skip(1).map(without_folder).collect();
     Context { command: format!("upsweep {}", words.join(" ")), commit: crate::build::COMMIT.into() }
 }
 

@@ -46,8 +46,11 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let refused = record.rungs.iter().filter(|r| r.verdict != "passed").map(|r| format!("{} {}", r.rung, r.verdict));
-    let accepted =
-        record.wrong_kernels.iter().filter(|w| !w.rejected).map(|w| format!("wrong kernel {} was not rejected", w.name));
+    let accepted = record
+        .wrong_kernels
+        .iter()
+        .filter(|w| !w.rejected && !w.skipped)
+        .map(|w| format!("wrong kernel {} was not rejected", w.name));
     let why: Vec<String> = refused.chain(accepted).collect();
     Err(Failure::Gate(format!("verification failed: {}", why.join("; "))).into())
 }
@@ -89,7 +92,11 @@ pub(super) fn sections(record: &Record) -> Vec<Section> {
     let mut wrong =
         Section::new("Wrong kernels, which must be rejected".to_string(), &["wrong kernel", "fault", "rejected", "by"]);
     for kernel in &record.wrong_kernels {
-        let rejected = if kernel.rejected { "yes" } else { "NO" };
+        let rejected = match (kernel.rejected, kernel.skipped) {
+            (true, _) => "yes",
+            (false, true) => "skipped",
+            (false, false) => "NO",
+        };
         wrong.row([kernel.name.clone(), kernel.fault.clone(), rejected.into(), kernel.by.clone().unwrap_or_else(|| "-".into())]);
     }
     let mut sections = vec![rungs];

@@ -48,13 +48,17 @@ fn plan(words: u64, block: u32, packs: u32) -> Result<ReducePlan> {
         grid,
         block,
         shared_bytes: 0,
-        cluster: 1,
         args: vec![Arg::Input { operand: 0, bytes: 0 }, Arg::U64(words), Arg::Scratch(0)],
     };
     let program =
         Program { steps: vec![Step::Launch(launch)], scratch_bytes: u64::from(grid) * 4, control: ControlBlock { words: 0 } };
     let problem = ReduceProblem::whole(Operator::WrappingSum, DType::U32, words)?;
     Ok(Plan::<Reduce> { problem, rung: &RUNG, why: "a ceiling".into(), program: Some(program) })
+}
+
+/// The plans of every shape that is tried.
+pub(super) fn plans() -> Result<Vec<ReducePlan>> {
+    SHAPES.iter().map(|(block, packs)| plan(1 << 20, *block, *packs)).collect()
 }
 
 pub(super) fn measure(cuda: &Cuda, timer: &Timer, request: &TimingRequest, words: u64, addresses: &[u64]) -> Result<Ceiling> {

@@ -7,7 +7,7 @@ mod timer;
 mod wrong;
 
 use crate::candidate::Candidate;
-use crate::cases::HugeCase;
+use crate::cases::{HUGE, HugeCase};
 use crate::error::Result;
 use crate::families::{Family, make};
 use crate::record::{Ceiling, Device, Peak, Row};
@@ -15,6 +15,7 @@ use crate::target::{
     GUARD_BYTE, GUARD_ELEMENTS, Input, Observed, RunRequest, Samples, Target, TimingRequest, fingerprint, poison,
 };
 use crate::verify::Verified;
+use crate::wrong::faults;
 use buffer::Buffer;
 use peer::Peer;
 use std::collections::HashMap;
@@ -22,10 +23,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use timer::Timer;
 use upsweep::Error;
-use upsweep::device::caps::Caps;
+use upsweep::device::caps::{Caps, CudaCaps};
 use upsweep::device::cuda::{Cuda, Prepared};
-use upsweep::flow::{DeviceMut, DeviceRef};
-use upsweep::ops::reduce::{Reduce, ReduceDeviceOperands, ReducePlan, ReduceProblem};
+use upsweep::flow::{DeviceMut, DeviceRef, KernelSpec, Step, Tuning};
+use upsweep::ops::reduce::{BLOCK_SIZES, Reduce, ReduceDeviceOperands, ReducePlan, ReduceProblem};
 use upsweep::types::{DType, Operator};
 
 /// Scratch is handed over this many bytes after an aligned address: any alignment must do.
@@ -40,8 +41,25 @@ const GRAPH_CALLS: u32 = 100;
 /// A call shorter than this, in seconds, is bound by launching: a few times an empty kernel's node in a graph.
 const LAUNCH_BOUND: f64 = 5e-6;
 
-/// Block sizes of the sweep.
-const BLOCKS: [u32; 4] = [128, 256, 512, 1024];
+/// Every kernel of the judge itself on a device: wrong kernels, ceilings, and what makes data. For builds without a GPU.
+///
+/// # Errors
+/// A wrong kernel that cannot be planned for the case of its fault.
+pub fn kernels(caps: &CudaCaps) -> Result<Vec<KernelSpec>> {
+    let mut plans = ceiling::plans()?;
+    for case in HUGE {
+        plans.push(wrong::fill_plan(&case, 0)?);
+    }
+    let caps = Caps::Cuda(caps.clone());
+    for fault in faults() {
+        let problem = fault.case.problem()?;
+        for form in wrong::candidates().into_iter().filter(|form| form.rung.name == fault.name) {
+            plans.push(form.plan(&problem, &caps, Tuning::default())?);
+        }
+    }
+    let programs = plans.into_iter().filter_map(|plan| plan.program);
+    Ok(programs.flat_map(|program| program.steps).map(|Step::Launch(launch)| launch.kernel).collect())
+}
 
 /// A CUDA device.
 pub struct CudaTarget {
@@ -197,7 +215,8 @@ impl Target for CudaTarget {
     }
 
     fn blocks(&self) -> &[u32] {
-        &BLOCKS
+        // Two warps fill no multiprocessor.
+        &BLOCK_SIZES[1..]
     }
 
     fn prefetch(&mut self, plans: &[ReducePlan]) -> Result<()> {

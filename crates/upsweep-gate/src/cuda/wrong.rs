@@ -37,7 +37,6 @@ fn one_block(name: &str, problem: &ReduceProblem) -> Result<Program> {
         grid: 1,
         block: 256,
         shared_bytes: 0,
-        cluster: 1,
         args: vec![
             Arg::Input { operand: 0, bytes: shape.offset * problem.dtype().size() },
             Arg::U64(shape.length),
@@ -115,7 +114,6 @@ pub(super) fn fill_plan(case: &HugeCase, address: u64) -> Result<ReducePlan> {
         grid: 2048,
         block: 256,
         shared_bytes: 0,
-        cluster: 1,
         args: vec![Arg::U64(address), Arg::U64(case.length), Arg::U64(case.period), Arg::U64(case.marked)],
     };
     let program = Program { steps: vec![Step::Launch(launch)], scratch_bytes: 0, control: ControlBlock { words: 0 } };

@@ -100,7 +100,7 @@ impl CudaCaps {
     /// The architecture to compile for, as the compiler's option value.
     pub fn target(&self) -> String {
         let suffix = match self.compute {
-            // Architecture-specific features (bulk copies, clusters beyond the portable set) live in the `a` targets.
+            // The targets with `a` have what a kernel may use on that architecture alone.
             (9, 0) | (10, 0) => "a",
             _ => "",
         };

@@ -56,8 +56,6 @@ pub struct Launch {
     pub block: u32,
     /// Dynamic shared memory of a block, in bytes.
     pub shared_bytes: u32,
-    /// Blocks of a cluster (1: no cluster).
-    pub cluster: u32,
     /// Kernel arguments, in order.
     pub args: Vec<Arg>,
 }
@@ -110,12 +108,11 @@ impl fmt::Display for Program {
         for Step::Launch(launch) in &self.steps {
             writeln!(
                 f,
-                "{}<<<{} x {} threads, {} B shared{}>>>",
+                "{}<<<{} x {} threads, {} B shared>>>",
                 launch.kernel.expression.replace("upsweep::", ""),
                 launch.grid,
                 launch.block,
-                launch.shared_bytes,
-                if launch.cluster > 1 { format!(", clusters of {}", launch.cluster) } else { String::new() }
+                launch.shared_bytes
             )?;
         }
         write!(f, "scratch {} B, control {} B", self.scratch_bytes, self.control.bytes())

@@ -146,14 +146,21 @@ impl Compiler {
     /// # Errors
     /// [`Error::Compile`] with the compiler's log.
     pub fn compile(&self, file: KernelFile, expressions: &[String], target: &str) -> Result<Artefact> {
-        self.compile_source(&full_source(file), file.path, expressions, target)
+        self.compile_source(&full_source(file), file.path, expressions, target, &OPTIONS)
     }
 
-    /// Compiles any text that is complete in itself.
+    /// Compiles any text that is complete in itself, with options of the caller's.
     ///
     /// # Errors
     /// [`Error::Compile`] with the compiler's log.
-    pub fn compile_source(&self, source: &str, name: &str, expressions: &[String], target: &str) -> Result<Artefact> {
+    pub fn compile_source(
+        &self,
+        source: &str,
+        name: &str,
+        expressions: &[String],
+        target: &str,
+        options: &[&str],
+    ) -> Result<Artefact> {
         let failed = |log: String| Error::Compile {
             kernel: expressions.first().cloned().unwrap_or_else(|| name.to_string()),
             target: target.to_string(),
@@ -162,7 +169,7 @@ impl Compiler {
         let c_string = |text: &str| CString::new(text).map_err(|e| failed(e.to_string()));
         let (source, name) = (c_string(source)?, c_string(name)?);
         let names = expressions.iter().map(|e| c_string(e)).collect::<Result<Vec<_>>>()?;
-        let options: Vec<CString> = OPTIONS
+        let options: Vec<CString> = options
             .iter()
             .map(|o| o.to_string())
             .chain([format!("--gpu-architecture={target}")])

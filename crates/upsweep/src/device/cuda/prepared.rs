@@ -113,9 +113,6 @@ impl Cuda {
             if launch.shared_bytes > 0 {
                 allow(sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.shared_bytes as i32)?;
             }
-            if launch.cluster > 8 {
-                allow(sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)?;
-            }
             let (mut words, mut starts, mut patches) = (Vec::new(), Vec::new(), Vec::new());
             for arg in &launch.args {
                 let at = words.len();

@@ -93,8 +93,8 @@ pub(super) static LADDER: &[ReduceRung] = &[
         "accumulators",
         cpu::rung_accumulators,
         Explain {
-            changed: "Independent accumulators in the inner loop, one a lane (64 for 4-byte states, 32 for 8-byte ones), in fixed chunks of 65536 elements.",
-            helps: "Additions no longer wait for each other: they overlap in the pipeline and fill the vector registers.",
+            changed: "Independent accumulators in the inner loop, one a lane (64 for 4-byte states, 32 for 8-byte ones), over four streams of a fixed chunk of 65536 elements, read by turns.",
+            helps: "Additions no longer wait for each other: they overlap in the pipeline and fill the vector registers; a core has more cache lines under way from four places than from one.",
             cost: "One read of every element; one core's bandwidth.",
             source: "Intel 64 and IA-32 Architectures Optimization Reference Manual, on breaking dependence chains",
         }

@@ -18,7 +18,9 @@ pub use api::{
     ReduceDevice, Reduced, argmax, argmin, logsumexp, max, mean, min, nan_max, nan_min, prod, reduce, reduce_with_rung,
     run_on_host, run_plan, sum,
 };
-pub use plan::{Schedule, plan};
+#[doc(hidden)]
+pub use plan::state_sizes;
+pub use plan::{BLOCK_SIZES, Schedule, plan};
 pub use problem::{ReduceDeviceOperands, ReduceOperands, ReduceProblem};
 
 use crate::device::caps::CudaCaps;

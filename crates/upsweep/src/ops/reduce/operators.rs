@@ -48,22 +48,19 @@ pub trait Key: Copy + Debug + Send + Sync + PartialOrd + 'static {
     const LOWEST: Self;
     /// +inf, or the greatest integer.
     const HIGHEST: Self;
-    /// NaN, or for integers, which have none, any value.
-    const POISON: Self;
 }
 macro_rules! key {
-    ($($t:ty: $low:expr, $high:expr, $poison:expr;)*) => {$(
+    ($($t:ty: $low:expr, $high:expr;)*) => {$(
         impl Key for $t {
             const LOWEST: Self = $low;
             const HIGHEST: Self = $high;
-            const POISON: Self = $poison;
         }
     )*};
 }
 macro_rules! integer_key {
-    ($($t:ty)*) => { key!($($t: <$t>::MIN, <$t>::MAX, 0;)*); };
+    ($($t:ty)*) => { key!($($t: <$t>::MIN, <$t>::MAX;)*); };
 }
-key!(f32: f32::NEG_INFINITY, f32::INFINITY, f32::NAN; f64: f64::NEG_INFINITY, f64::INFINITY, f64::NAN;);
+key!(f32: f32::NEG_INFINITY, f32::INFINITY; f64: f64::NEG_INFINITY, f64::INFINITY;);
 integer_key!(i32 i64 u32 u64 u8 i8);
 
 /// What exponentials are taken in on the CPU.

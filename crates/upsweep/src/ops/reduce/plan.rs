@@ -131,8 +131,23 @@ fn operator_type(problem: &ReduceProblem) -> String {
     format!("upsweep::{name}<{}>", problem.dtype().row().c_name)
 }
 
-/// Bytes of the C++ `State` of a problem's operator (kernels/operators.cuh). Scratch is sized by it: the gate's guard
-/// behind the scratch shows a size that is too small.
+/// The C++ operator types of all problems, each with the bytes of its `State` that scratch and control blocks are sized
+/// by. The kernels' build asserts them, one by one.
+#[doc(hidden)]
+pub fn state_sizes() -> Vec<(String, u64)> {
+    let mut sizes = Vec::new();
+    for operator in Operator::all() {
+        for dtype in DType::all().filter(|dtype| operator.accepts(*dtype)) {
+            let Ok(problem) = ReduceProblem::whole(operator, dtype, 1) else { continue };
+            let compensated = problem.clone().with_accuracy(Accuracy::Compensated).ok();
+            let both = [Some(problem), compensated];
+            sizes.extend(both.iter().flatten().map(|problem| (operator_type(problem), state_bytes(problem))));
+        }
+    }
+    sizes
+}
+
+/// Bytes of the C++ `State` of a problem's operator (kernels/operators.cuh).
 fn state_bytes(problem: &ReduceProblem) -> u64 {
     let row = problem.dtype().row();
     let wide = row.size.max(4);
@@ -148,17 +163,17 @@ fn state_bytes(problem: &ReduceProblem) -> u64 {
     }
 }
 
-/// Block sizes that the tree kernels are written for.
-const BLOCKS: [u32; 5] = [64, 128, 256, 512, 1024];
+/// Threads of a block that the kernels are written for.
+pub const BLOCK_SIZES: [u32; 5] = [64, 128, 256, 512, 1024];
 
 fn block_size(tuning: Tuning, default: u32) -> Result<u32> {
     match tuning.block {
         0 => Ok(default),
-        block if BLOCKS.contains(&block) => Ok(block),
+        block if BLOCK_SIZES.contains(&block) => Ok(block),
         block => Err(Error::InvalidArgument {
             argument: "block",
             got: block.to_string(),
-            allowed: format!("allowed are {BLOCKS:?} threads"),
+            allowed: format!("allowed are {BLOCK_SIZES:?} threads"),
         }),
     }
 }
@@ -181,7 +196,7 @@ impl Lowering<'_> {
         })?;
         let expression = format!("upsweep::{template}<{}{parameters}>", self.op);
         let kernel = KernelSpec { file: self.file, expression };
-        self.program.steps.push(Step::Launch(Launch { kernel, grid: grid.max(1), block, shared_bytes: 0, cluster: 1, args }));
+        self.program.steps.push(Step::Launch(Launch { kernel, grid: grid.max(1), block, shared_bytes: 0, args }));
         let Some(Step::Launch(launch)) = self.program.steps.last_mut() else { unreachable!("a launch was just pushed") };
         Ok(launch)
     }

@@ -2,9 +2,13 @@
 //!
 //! Every function here is written once, in plain Rust that the compiler turns into vector instructions, and is compiled
 //! twice on x86-64: for the baseline, and for AVX2 where the processor has it. Both give the same bits, because the
-//! order of every rounding operation is fixed by the source: element `i` of a chunk goes to lane `i % LANES`, lanes and
-//! chunks are combined by trees that depend on the length alone, and no multiply-add is fused. Alignment never enters:
-//! a chunk starts at a multiple of [`CHUNK`] elements of its row, wherever that lies in memory.
+//! order of every rounding operation is fixed by the source: which stream and lane of its chunk an element goes to,
+//! and the trees that combine lanes and chunks, depend on position and length alone, and no multiply-add is fused.
+//! Alignment never enters: a chunk starts at a multiple of [`CHUNK`] elements of its row, wherever that lies in memory.
+//!
+//! Memory is read in the order that the hardware's prefetchers like: [`STREAMS`] places by turns, each in the order of
+//! its addresses. Measured on two cores of an AMD EPYC, sum of 2^26 f32 in one run: 18.9 GB/s so; 16.7 from one place;
+//! 12.6 where each turn of loads jumps back and forth by 1 KiB.
 
 #[cfg(feature = "cpu")]
 use super::operators::ReduceOperator;
@@ -16,8 +20,22 @@ pub(super) const BLOCK: usize = 4096;
 /// Elements of one chunk: the unit of work of a thread. 256 KiB of f32.
 pub(super) const CHUNK: usize = 1 << 16;
 
-/// Elements that are combined pairwise before they meet a lane's state.
+/// Places of a chunk that are read by turns.
+const STREAMS: usize = 4;
+
+/// Vectors that are combined pairwise before they meet a lane's state.
 const FOLD: usize = 4;
+
+/// Elements that fill a 32-byte register, where a state of this size is what a lane holds.
+const fn vector_width(state_size: usize) -> usize {
+    match state_size {
+        0..=1 => 32,
+        2 => 16,
+        3..=4 => 8,
+        5..=8 => 4,
+        _ => 2,
+    }
+}
 
 /// Folds that a lane takes one after the other before lanes are combined pairwise. This is the constant of the error
 /// bound: a sum of n elements adds along chains of at most `ROWS + 2 + log2(n)` roundings.
@@ -64,64 +82,73 @@ impl<S: Copy, const DEPTH: usize> Pairwise<S, DEPTH> {
     }
 }
 
-/// Levels of the counter over the leaves of one chunk: at most `CHUNK / (16 lanes * ROWS * FOLD)` = 64 leaves.
+/// Levels of the counter over the leaves of one chunk: at most `CHUNK / (STREAMS * 4 lanes * FOLD * ROWS)` = 64 leaves, and
+/// one of what is left.
 const LEAF_LEVELS: usize = 7;
 
-/// Reduces up to [`CHUNK`] elements in `LANES` lanes. The lanes stay apart until the end, so that nothing waits for a
-/// tree in the middle of the stream.
+/// Reduces up to [`CHUNK`] elements in `LANES` lanes for each of [`STREAMS`] streams, a vector being `WIDTH` lanes. The
+/// lanes stay apart until the end, so that nothing waits for a tree in the middle of the stream.
 #[inline(always)]
-fn lanes<X: Copy, S: Copy, const LANES: usize>(
+fn lanes<X: Copy, S: Copy, const LANES: usize, const WIDTH: usize>(
     data: &[X],
     identity: S,
     lift: impl Fn(X, usize) -> S,
     combine: impl Fn(S, S) -> S,
 ) -> S {
     debug_assert!(data.len() <= CHUNK);
-    let mut width = LANES;
-    let mut total = if data.len() <= LANES {
+    let mut width = STREAMS * LANES;
+    let mut total = [[identity; LANES]; STREAMS];
+    if data.len() <= width {
         // A short row: no lane holds more than one element, and only the lanes in use are combined.
         width = data.len().next_power_of_two();
-        let mut states = [identity; LANES];
-        for (lane, &x) in data.iter().enumerate() {
-            states[lane] = lift(x, lane);
+        for (position, (lane, &x)) in total.as_flattened_mut().iter_mut().zip(data).enumerate() {
+            *lane = lift(x, position);
         }
-        states
     } else {
-        let merge = |a: [S; LANES], b: [S; LANES]| {
+        let merge = |a: [[S; LANES]; STREAMS], b: [[S; LANES]; STREAMS]| {
             let mut merged = a;
-            for lane in 0..LANES {
-                merged[lane] = combine(a[lane], b[lane]);
+            for stream in 0..STREAMS {
+                for lane in 0..LANES {
+                    merged[stream][lane] = combine(a[stream][lane], b[stream][lane]);
+                }
             }
             merged
         };
-        let mut leaves = Pairwise::<[S; LANES], LEAF_LEVELS>::new([identity; LANES]);
-        for (leaf, rows) in data.chunks(LANES * ROWS * FOLD).enumerate() {
-            let mut states = [identity; LANES];
-            let mut start = leaf * LANES * ROWS * FOLD;
-            let folds = rows.chunks_exact(LANES * FOLD);
-            let single = folds.remainder().chunks_exact(LANES);
-            let rest = single.remainder();
-            for fold in folds {
-                for lane in 0..LANES {
-                    let one = |row: usize| lift(fold[row * LANES + lane], start + row * LANES + lane);
-                    let four = combine(combine(one(0), one(1)), combine(one(2), one(3)));
-                    states[lane] = combine(states[lane], four);
+        let mut leaves = Pairwise::<[[S; LANES]; STREAMS], LEAF_LEVELS>::new(total);
+        let folds = data.len() / (STREAMS * LANES * FOLD);
+        let stream_len = folds * LANES * FOLD;
+        let (streams, rest) = data.split_at(STREAMS * stream_len);
+        for first in (0..folds).step_by(ROWS) {
+            let mut states = [[identity; LANES]; STREAMS];
+            for fold in first..folds.min(first + ROWS) {
+                for stream in 0..STREAMS {
+                    let start = stream * stream_len + fold * LANES * FOLD;
+                    let elements = &streams[start..start + LANES * FOLD];
+                    for lane in 0..LANES {
+                        // In the order of addresses: the vectors of a fold are neighbours.
+                        let first = lane / WIDTH * WIDTH * FOLD + lane % WIDTH;
+                        let one = |row: usize| lift(elements[first + row * WIDTH], start + first + row * WIDTH);
+                        let four = combine(combine(one(0), one(1)), combine(one(2), one(3)));
+                        states[stream][lane] = combine(states[stream][lane], four);
+                    }
                 }
-                start += LANES * FOLD;
-            }
-            for row in single {
-                for lane in 0..LANES {
-                    states[lane] = combine(states[lane], lift(row[lane], start + lane));
-                }
-                start += LANES;
-            }
-            for (lane, &x) in rest.iter().enumerate() {
-                states[lane] = combine(states[lane], lift(x, start + lane));
             }
             leaves.push(states, merge);
         }
-        leaves.finish(merge).unwrap_or([identity; LANES])
-    };
+        if !rest.is_empty() {
+            let mut states = [[identity; LANES]; STREAMS];
+            let mut position = streams.len();
+            for row in rest.chunks(STREAMS * LANES) {
+                for (lane, &x) in states.as_flattened_mut().iter_mut().zip(row) {
+                    *lane = combine(*lane, lift(x, position));
+                    position += 1;
+                }
+            }
+            leaves.push(states, merge);
+        }
+        total = leaves.finish(merge).unwrap_or(total);
+    }
+    let total = total.as_flattened_mut();
     while width > 1 {
         width /= 2;
         for lane in 0..width {
@@ -131,8 +158,8 @@ fn lanes<X: Copy, S: Copy, const LANES: usize>(
     if data.is_empty() { identity } else { total[0] }
 }
 
-/// [`lanes`] with as many lanes as fill eight 32-byte registers: enough independent chains to hide the latency of a
-/// combine, few enough to stay in registers.
+/// [`lanes`] with two vectors of lanes for each stream: enough independent chains to hide the latency of a combine, few
+/// enough to stay in registers.
 #[inline(always)]
 pub(super) fn reduce_lanes<X: Copy, S: Copy>(
     data: &[X],
@@ -140,61 +167,21 @@ pub(super) fn reduce_lanes<X: Copy, S: Copy>(
     lift: impl Fn(X, usize) -> S,
     combine: impl Fn(S, S) -> S,
 ) -> S {
-    match size_of::<S>() {
-        0..=4 => lanes::<X, S, 64>(data, identity, lift, combine),
-        5..=8 => lanes::<X, S, 32>(data, identity, lift, combine),
-        _ => lanes::<X, S, 16>(data, identity, lift, combine),
+    match const { vector_width(size_of::<S>()) } {
+        32 => lanes::<X, S, 64, 32>(data, identity, lift, combine),
+        16 => lanes::<X, S, 32, 16>(data, identity, lift, combine),
+        8 => lanes::<X, S, 16, 8>(data, identity, lift, combine),
+        4 => lanes::<X, S, 8, 4>(data, identity, lift, combine),
+        _ => lanes::<X, S, 4, 2>(data, identity, lift, combine),
     }
 }
 
 /// The best element under `better`; a NaN, wherever it stands, makes the result NaN.
 #[inline(always)]
-pub(super) fn best_of<X: Copy, K: Key>(data: &[X], worst: K, key: impl Fn(X) -> K, better: impl Fn(K, K) -> bool) -> K {
-    match size_of::<K>() {
-        0..=3 => best_in_lanes::<X, K, 64>(data, worst, key, better),
-        4 => best_in_lanes::<X, K, 32>(data, worst, key, better),
-        _ => best_in_lanes::<X, K, 16>(data, worst, key, better),
-    }
-}
-
-#[inline(always)]
 #[allow(clippy::eq_op)]
-fn best_in_lanes<X: Copy, K: Key, const LANES: usize>(
-    data: &[X],
-    worst: K,
-    key: impl Fn(X) -> K,
-    better: impl Fn(K, K) -> bool,
-) -> K {
+pub(super) fn best_of<X: Copy, K: Key>(data: &[X], worst: K, key: impl Fn(X) -> K, better: impl Fn(K, K) -> bool) -> K {
     // A NaN on the left stays; a NaN on the right loses no comparison, so it is taken.
-    let sticky = |a: K, b: K| if better(a, b) || a != a { a } else { b };
-    // The plain comparison is one instruction, but loses NaN; they are kept apart, with one test for two elements.
-    let plain = |a: K, b: K| if better(a, b) { a } else { b };
-    let mut best = [worst; LANES];
-    let mut spoiled = [worst; LANES];
-    let pairs = data.chunks_exact(2 * LANES);
-    let rest = pairs.remainder();
-    for pair in pairs {
-        for lane in 0..LANES {
-            let (a, b) = (key(pair[lane]), key(pair[LANES + lane]));
-            best[lane] = plain(plain(a, b), best[lane]);
-            spoiled[lane] = if a != a || b != b { K::POISON } else { spoiled[lane] };
-        }
-    }
-    let mut total = rest.iter().fold(worst, |total, &x| sticky(total, key(x)));
-    if data.len() >= 2 * LANES {
-        for lane in 0..LANES {
-            best[lane] = sticky(best[lane], spoiled[lane]);
-        }
-        let mut width = LANES;
-        while width > 1 {
-            width /= 2;
-            for lane in 0..width {
-                best[lane] = sticky(best[lane], best[lane + width]);
-            }
-        }
-        total = sticky(best[0], total);
-    }
-    total
+    reduce_lanes(data, worst, |x, _| key(x), |a, b| if better(a, b) || a != a { a } else { b })
 }
 
 /// Where the best element of a chunk stands: position and value. The first NaN wins; else the lowest position of a tie.
@@ -236,17 +223,21 @@ pub(super) fn locate_best<X: Copy, K: Key>(
     Some((position, data[position]))
 }
 
-/// The maximum of a block and the sum of exponentials relative to it. Two passes over a block that the first pass
-/// brought into the first-level cache.
+/// The maximum of a block and the sum of exponentials relative to it. The passes over a block follow one that brought
+/// it into the first-level cache; exponentials have a loop of their own, which compilers turn into vector code.
 #[inline(always)]
-fn max_sum<T: Number>(data: &[T]) -> MaxSum {
+fn max_sum<T: Number>(data: &[T], exponentials: &mut [T::Real; BLOCK]) -> MaxSum {
     let max = best_of(data, T::Real::LOWEST, T::real, |a, b| a > b);
     let widened = max.to_f64();
     if !widened.is_finite() {
         // Nothing to subtract from: the maximum alone decides, and merging takes no difference of infinities.
         return MaxSum { max: widened, sum: 1.0 };
     }
-    let sum = reduce_lanes(data, T::Real::ZERO, |x, _| x.real().sub(max).exp_nonpositive(), |a, b| a.add(b));
+    let exponentials = &mut exponentials[..data.len()];
+    for (exponential, x) in exponentials.iter_mut().zip(data) {
+        *exponential = x.real().sub(max).exp_nonpositive();
+    }
+    let sum = reduce_lanes(exponentials, T::Real::ZERO, |x, _| x, |a, b| a.add(b));
     MaxSum { max: widened, sum: sum.to_f64() }
 }
 
@@ -309,8 +300,9 @@ pub(super) fn bf16_bits_to_f32(bits: u16) -> f32 {
 #[inline(always)]
 pub(super) fn max_sum_of_blocks<T: Number>(data: &[T]) -> MaxSum {
     let mut blocks = Pairwise::<MaxSum, 5>::new(MaxSum::EMPTY);
+    let mut exponentials = [T::Real::ZERO; BLOCK];
     for block in data.chunks(BLOCK) {
-        blocks.push(max_sum(block), MaxSum::merge);
+        blocks.push(max_sum(block, &mut exponentials), MaxSum::merge);
     }
     blocks.finish(MaxSum::merge).unwrap_or(MaxSum::EMPTY)
 }
@@ -392,22 +384,28 @@ for_each_instruction_set! {
 
 #[cfg(feature = "cpu")]
 for_each_instruction_set! {
-    /// Exclusive or of the 64-bit little-endian words of up to one piece.
+    /// Exclusive or of the 64-bit little-endian words of up to one piece, padded with zeros.
     fn xor_words [] [] (bytes: &[u8]) -> u64 {
-        // 32 words, 256 bytes: eight registers' worth of independent chains.
-        const WORDS: usize = 32;
-        let mut lanes = [0u64; WORDS];
-        let rows = bytes.chunks_exact(8 * WORDS);
-        let rest = rows.remainder();
-        for row in rows {
+        // 256 bytes: eight registers' worth of independent chains.
+        const ROW: usize = 256;
+        let mut lanes = [0u64; ROW / 8];
+        let mut add = |row: &[u8]| {
             for (lane, word) in lanes.iter_mut().zip(row.chunks_exact(8)) {
                 *lane ^= u64::from_le_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]);
             }
+        };
+        let rows = bytes.len() / (STREAMS * ROW);
+        let (streams, rest) = bytes.split_at(STREAMS * rows * ROW);
+        for row in 0..rows {
+            for stream in 0..STREAMS {
+                let start = (stream * rows + row) * ROW;
+                add(&streams[start..start + ROW]);
+            }
         }
-        for (lane, word) in lanes.iter_mut().zip(rest.chunks(8)) {
-            let mut padded = [0u8; 8];
-            padded[..word.len()].copy_from_slice(word);
-            *lane ^= u64::from_le_bytes(padded);
+        for row in rest.chunks(ROW) {
+            let mut padded = [0u8; ROW];
+            padded[..row.len()].copy_from_slice(row);
+            add(&padded);
         }
         lanes.iter().fold(0, |a, b| a ^ b)
     }
