@@ -89,6 +89,8 @@ const LEAF_LEVELS: usize = 7;
 /// Reduces up to [`CHUNK`] elements in `LANES` lanes for each of [`STREAMS`] streams, a vector being `WIDTH` lanes. The
 /// lanes stay apart until the end, so that nothing waits for a tree in the middle of the stream.
 #[inline(always)]
+// Loops over indices of fixed arrays are the form that became vector code.
+#[allow(clippy::needless_range_loop)]
 fn lanes<X: Copy, S: Copy, const LANES: usize, const WIDTH: usize>(
     data: &[X],
     identity: S,
