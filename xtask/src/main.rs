@@ -17,8 +17,8 @@ const USAGE: &str = "usage: cargo xtask TASK
 
   test                       all that CI checks
   kernels [--all] [--bless] [--target TARGET]
-                             compile the kernels for their targets without a GPU; --all: every variant for every target
-                             (default: every variant for the main targets, a pairwise covering set for the others);
+                             compile every variant for every target without a GPU, as far as CI's time allows;
+                             --all: every one with all optimisations;
                              --target: only that one; --bless: rewrite xtask/kernel-resources.tsv
   tables [--check]           write the generated tables and pages; --check: only say which are stale
   licences                   hold every dependency's licence to deny.toml

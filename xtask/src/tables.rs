@@ -443,9 +443,12 @@ fn wrong_kernels(records: &Records) -> String {
     for device in [DeviceKind::Cpu, DeviceKind::Cuda] {
         if let Some((_, record)) = records.last(Kind::Verify, device.name(), None) {
             for kernel in &record.wrong_kernels {
-                let verdict = if kernel.rejected { "rejected" } else { "PASSED" };
                 let by = or_dash(kernel.by.clone());
-                rows.push([device.name(), &kernel.name, &kernel.fault, verdict, &by].map(|cell| cell.replace('|', "/")).to_vec());
+                rows.push(
+                    [device.name(), &kernel.name, &kernel.fault, kernel.verdict(), &by]
+                        .map(|cell| cell.replace('|', "/"))
+                        .to_vec(),
+                );
             }
         }
     }

@@ -273,6 +273,17 @@ pub struct WrongKernel {
     pub by: Option<String>,
 }
 
+impl WrongKernel {
+    /// What became of it, in a word for tables; `PASSED` is the gate's failure.
+    pub fn verdict(&self) -> &'static str {
+        match (self.rejected, self.skipped) {
+            (true, _) => "rejected",
+            (false, true) => "skipped",
+            (false, false) => "PASSED",
+        }
+    }
+}
+
 /// One of the document's boxes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChecklistBox {

@@ -90,14 +90,14 @@ pub(super) fn sections(record: &Record) -> Vec<Section> {
     }
     rungs.notes.push(format!("Seed {}, commit {}.", record.seed, record.commit));
     let mut wrong =
-        Section::new("Wrong kernels, which must be rejected".to_string(), &["wrong kernel", "fault", "rejected", "by"]);
+        Section::new("Wrong kernels, which must be rejected".to_string(), &["wrong kernel", "fault", "verdict", "by"]);
     for kernel in &record.wrong_kernels {
-        let rejected = match (kernel.rejected, kernel.skipped) {
-            (true, _) => "yes",
-            (false, true) => "skipped",
-            (false, false) => "NO",
-        };
-        wrong.row([kernel.name.clone(), kernel.fault.clone(), rejected.into(), kernel.by.clone().unwrap_or_else(|| "-".into())]);
+        wrong.row([
+            kernel.name.clone(),
+            kernel.fault.clone(),
+            kernel.verdict().into(),
+            kernel.by.clone().unwrap_or_else(|| "-".into()),
+        ]);
     }
     let mut sections = vec![rungs];
     if !wrong.rows.is_empty() {

@@ -7,8 +7,8 @@
 //! Alignment never enters: a chunk starts at a multiple of [`CHUNK`] elements of its row, wherever that lies in memory.
 //!
 //! Memory is read in the order that the hardware's prefetchers like: [`STREAMS`] places by turns, each in the order of
-//! its addresses. Measured on two cores of an AMD EPYC, sum of 2^26 f32 in one run: 18.9 GB/s so; 16.7 from one place;
-//! 12.6 where each turn of loads jumps back and forth by 1 KiB.
+//! its addresses. Measured on two cores of an AMD EPYC, a plain sum of 2^26 f32, medians of one run: 18.7 GB/s so; 16.3
+//! from one place; 12.0 where each turn of loads jumps back and forth by 1 KiB.
 
 #[cfg(feature = "cpu")]
 use super::operators::ReduceOperator;
