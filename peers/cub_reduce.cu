@@ -57,7 +57,11 @@ cudaError_t run(int op, int type, Scratch& s, const void* input, void* output, u
 extern "C" {
 
 const char* upsweep_peer_name() { return "CUB"; }
-int upsweep_peer_version() { return CUB_VERSION; }
+#define AS_TEXT(x) #x
+#define TEXT_OF(x) AS_TEXT(x)
+const char* upsweep_peer_version() {
+  return TEXT_OF(CUB_MAJOR_VERSION) "." TEXT_OF(CUB_MINOR_VERSION) "." TEXT_OF(CUB_SUBMINOR_VERSION);
+}
 
 // Bytes of scratch, or a negative CUDA error (cudaErrorNotSupported: this peer does not have the combination).
 int64_t upsweep_peer_reduce_scratch(int op, int type, uint64_t n) {

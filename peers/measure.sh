@@ -23,8 +23,8 @@ step build_cub 120 nvcc -O3 -std=c++17 -arch=native -shared -Xcompiler -fPIC "$h
 peer=()
 [ -f "$out/libcub_reduce.so" ] && peer=(--peer "$out/libcub_reduce.so")
 
-step ladder 120 "$upsweep" ladder reduce --device cuda --n 2^28 --repeats 30 --format json --out "$out/ladder-sum-f32.json"
-step bench 240 "$upsweep" bench reduce --device cuda "${peer[@]}" --repeats 30 --format json --out "$out/bench-f32.json"
+step ladder 240 "$upsweep" ladder reduce --device cuda --n 2^28 --repeats 30 --format json --out "$out/ladder-sum-f32.json"
+step bench 400 "$upsweep" bench reduce --device cuda "${peer[@]}" --repeats 30 --format json --out "$out/bench-f32.json"
 if [ "$mode" = quick ]; then
   step verify 300 "$upsweep" verify reduce --device cuda --cases quick --format json --out "$out/verify-quick.json"
 else

@@ -1,7 +1,7 @@
 //! The planner's choice over a sweep of sizes and shapes.
 
 use crate::candidate::rung_name;
-use crate::climb::{finish_row, judge_figures, measure_ceiling, refuse_row, request, row_of};
+use crate::climb::{finish_row, judge_figures, measure_ceiling, refuse_row, request, row_of, settle_ceilings};
 use crate::error::{GateError, Result};
 use crate::record::{Kind, Record};
 use crate::target::Target;
@@ -102,6 +102,7 @@ pub fn bench(target: &mut dyn Target, options: &BenchOptions, context: &Context,
         }
     }
     record.device = target.describe();
+    settle_ceilings(target, &mut record, options.repeats)?;
     judge_figures(&mut record);
     // A sweep has no first rung to be faster than.
     record.rows.iter_mut().for_each(|row| row.speedup = None);

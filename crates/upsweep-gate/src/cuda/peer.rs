@@ -23,7 +23,7 @@ type ReduceScratch = unsafe extern "C" fn(c_int, c_int, u64) -> i64;
 /// A loaded peer.
 pub(super) struct Peer {
     name: String,
-    version: i32,
+    version: String,
     reduce: Reduce,
     scratch: ReduceScratch,
     _library: Library,
@@ -55,13 +55,13 @@ impl Peer {
             };
         }
         let name = symbol!("upsweep_peer_name", unsafe extern "C" fn() -> *const c_char);
-        let version = symbol!("upsweep_peer_version", unsafe extern "C" fn() -> c_int);
+        let version = symbol!("upsweep_peer_version", unsafe extern "C" fn() -> *const c_char);
         let reduce = symbol!("upsweep_peer_reduce", Reduce);
         let scratch = symbol!("upsweep_peer_reduce_scratch", ReduceScratch);
         // SAFETY: the function returns a static NUL-terminated string.
         let name = unsafe { CStr::from_ptr(name()) }.to_string_lossy().into_owned();
-        // SAFETY: no preconditions.
-        let version = unsafe { version() };
+        // SAFETY: as above.
+        let version = unsafe { CStr::from_ptr(version()) }.to_string_lossy().into_owned();
         Ok(Peer { name, version, reduce, scratch, _library: library })
     }
 }

@@ -8,9 +8,6 @@ struct Elements {
   template <class Op> struct Of {
     using Item = typename Op::Input;
     static UPSWEEP_DEVICE typename Op::State lift(Item x, u64 index) { return Op::lift(x, index); }
-    template <u32 N> static UPSWEEP_DEVICE typename Op::State fold(typename Op::State state, const Item (&items)[N], u64 index) {
-      return Op::template fold<N>(state, items, index);
-    }
   };
 };
 struct Partials {
@@ -37,22 +34,16 @@ template <class Op> UPSWEEP_DEVICE void emit(typename Op::State state, void* par
 
 // ------------------------------------------------------------------ trees
 
-template <class Op> UPSWEEP_DEVICE typename Op::State warp_reduce(typename Op::State state) {
-#pragma unroll
-  for (u32 delta = WARP / 2; delta > 0; delta /= 2) state = Op::combine(state, shuffle_down(state, delta));
-  return state;
-}
-
 // The block's state, valid in thread 0. Every thread takes part; `shared` holds one state a warp and may be reused
 // after the next barrier.
 template <class Op, u32 BLOCK> UPSWEEP_DEVICE typename Op::State block_reduce(typename Op::State state, typename Op::State* shared) {
   static_assert(BLOCK % WARP == 0 && BLOCK <= 1024, "whole warps, at most 32 of them");
-  state = warp_reduce<Op>(state);
+  state = Op::warp_reduce(state);
   if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = state;
   __syncthreads();
   if (threadIdx.x < WARP) {
     state = threadIdx.x < BLOCK / WARP ? shared[threadIdx.x] : Op::identity();
-    state = warp_reduce<Op>(state);
+    state = Op::warp_reduce(state);
   }
   return state;
 }
@@ -79,36 +70,34 @@ template <class Op, u32 BLOCK, u32 PACKS> UPSWEEP_DEVICE typename Op::State stre
   constexpr u64 TILE = u64(BLOCK) * PACKS * N;
   const T* elements = static_cast<const T*>(input);
   const bool aligned = is_aligned16(input);
-  typename Op::State state = Op::identity();
+  const u64 rest = share.rest_first + blockIdx.x * share.rest_share;
+  typename Op::Stream stream = Op::begin((share.rounds > 0 ? blockIdx.x * TILE : rest) + threadIdx.x * N);
   Bits128 bits[PACKS];
   // All loads of a tile are issued before the first use.
   for (u64 round = 0; round < share.rounds; ++round) {
     const u64 first = (round * gridDim.x + blockIdx.x) * TILE + threadIdx.x * N;
 #pragma unroll
     for (u32 k = 0; k < PACKS; ++k) bits[k] = read_bits(elements + first + k * (BLOCK * N), aligned);
-#pragma unroll
-    for (u32 k = 0; k < PACKS; ++k) state = Op::template fold<N>(state, unpack<T>(bits[k]).items, first + k * (BLOCK * N));
+    stream = Op::template fold<PACKS>(stream, bits, PACKS, first, BLOCK * N);
   }
-  const u64 start = share.rest_first + blockIdx.x * share.rest_share;
-  const u64 end = start + share.rest_share < n ? start + share.rest_share : n;
-  if (start >= end) return state;
-  // At small sizes the issue of instructions shows: only as many passes as there are packs, counted in 32 bits.
-  const u32 whole = u32((end - start) / N);
+  const u64 end = rest + share.rest_share < n ? rest + share.rest_share : n;
+  // In 32 bits: at small sizes the issue of instructions shows.
+  const u32 length = rest < end ? u32(end - rest) : 0, whole = length / N;
+  if (whole > 0) {
 #pragma unroll
-  for (u32 k = 0; k < PACKS; ++k) {
-    if (k * BLOCK >= whole) break;
-    const u32 pack = threadIdx.x + k * BLOCK;
-    if (pack < whole) bits[k] = read_bits(elements + start + pack * N, aligned);
+    for (u32 k = 0; k < PACKS; ++k) {
+      if (k * BLOCK >= whole) break;  // for the whole block: as many passes as there are packs
+      const u32 pack = threadIdx.x + k * BLOCK;
+      if (pack < whole) bits[k] = read_bits(elements + rest + pack * N, aligned);
+    }
+    const u32 mine = threadIdx.x < whole ? (whole - 1 - threadIdx.x) / BLOCK + 1 : 0;
+    stream = Op::template fold<PACKS>(stream, bits, mine, rest + threadIdx.x * N, BLOCK * N);
   }
-#pragma unroll
-  for (u32 k = 0; k < PACKS; ++k) {
-    if (k * BLOCK >= whole) break;
-    const u32 pack = threadIdx.x + k * BLOCK;
-    if (pack < whole) state = Op::template fold<N>(state, unpack<T>(bits[k]).items, start + pack * N);
-  }
+  typename Op::State state = Op::identity();
+  if (share.rounds > 0 || threadIdx.x < whole) state = Op::end(stream, elements);
   // Fewer elements than a pack: at the very end of the input only.
-  const u64 tail = start + u64(whole) * N + threadIdx.x;
-  if (tail < end) state = Op::combine(state, Op::lift(elements[tail], tail));
+  const u32 tail = whole * N + threadIdx.x;
+  if (tail < length) state = Op::combine(state, Op::lift(elements[rest + tail], rest + tail));
   return state;
 }
 

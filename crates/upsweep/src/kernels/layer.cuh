@@ -112,6 +112,45 @@ UPSWEEP_TRAITS(bool, u32, u64, u64, double, 0u, 1u)
 
 template <class V> UPSWEEP_DEVICE bool is_nan(V x) { return x != x; }
 
+// ------------------------------------------------------------------ order: NaN before everything, zeros equal
+
+// The less or the greater of two; NaN if one of them is NaN.
+template <bool LESS, class V> UPSWEEP_DEVICE V extreme(V a, V b) { return ((LESS ? a < b : a > b) || is_nan(a)) ? a : b; }
+#if __CUDA_ARCH__ >= 800
+template <bool LESS> UPSWEEP_DEVICE float extreme(float a, float b) {
+  float result;
+  if constexpr (LESS) asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  else asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+#endif
+
+// An unsigned key for a value: greater for the greater value (LESS: for the lesser one), greatest for NaN.
+template <class V> struct KeyOf {
+  using type = u32;
+};
+template <> struct KeyOf<double> {
+  using type = u64;
+};
+template <> struct KeyOf<i64> {
+  using type = u64;
+};
+template <> struct KeyOf<u64> {
+  using type = u64;
+};
+template <bool LESS> UPSWEEP_DEVICE u32 rank(float x) {
+  const u32 bits = __float_as_uint((LESS ? -x : x) + 0.0f);  // the sum makes a positive zero of a negative one
+  return is_nan(x) ? ~0u : bits ^ (u32(i32(bits) >> 31) | 0x80000000u);
+}
+template <bool LESS> UPSWEEP_DEVICE u64 rank(double x) {
+  const u64 bits = u64(__double_as_longlong((LESS ? -x : x) + 0.0));
+  return is_nan(x) ? ~0ull : bits ^ (u64(i64(bits) >> 63) | 0x8000000000000000ull);
+}
+template <bool LESS> UPSWEEP_DEVICE u32 rank(u32 x) { return LESS ? ~x : x; }
+template <bool LESS> UPSWEEP_DEVICE u64 rank(u64 x) { return LESS ? ~x : x; }
+template <bool LESS> UPSWEEP_DEVICE u32 rank(i32 x) { return rank<LESS>(u32(x) ^ 0x80000000u); }
+template <bool LESS> UPSWEEP_DEVICE u64 rank(i64 x) { return rank<LESS>(u64(x) ^ 0x8000000000000000ull); }
+
 // ------------------------------------------------------------------ packs: aligned groups of elements
 
 template <class T, u32 N> struct alignas(sizeof(T) * N) Pack {
@@ -223,6 +262,26 @@ template <class S> UPSWEEP_DEVICE S shuffle_down(S state, u32 delta) {
 #pragma unroll
   for (u32 i = 0; i < Words<S>::COUNT; ++i) words.word[i] = __shfl_down_sync(FULL_WARP, words.word[i], delta);
   return from_words<S>(words);
+}
+
+// ------------------------------------------------------------------ a warp's extremes, in all lanes; every lane takes part
+
+#if __CUDA_ARCH__ >= 800
+UPSWEEP_DEVICE u32 warp_max(u32 x) { return __reduce_max_sync(FULL_WARP, x); }
+#else
+UPSWEEP_DEVICE u32 warp_max(u32 x) {
+#pragma unroll
+  for (u32 lane = WARP / 2; lane > 0; lane /= 2) {
+    const u32 other = __shfl_xor_sync(FULL_WARP, x, lane);
+    x = other > x ? other : x;
+  }
+  return x;
+}
+#endif
+UPSWEEP_DEVICE u32 warp_min(u32 x) { return ~warp_max(~x); }
+UPSWEEP_DEVICE u64 warp_max(u64 x) {
+  const u32 high = warp_max(u32(x >> 32));
+  return (u64(high) << 32) | warp_max(u32(x >> 32) == high ? u32(x) : 0u);
 }
 
 // ------------------------------------------------------------------ fast exponential

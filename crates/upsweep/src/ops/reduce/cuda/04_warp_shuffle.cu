@@ -20,7 +20,7 @@ UPSWEEP_KERNEL reduce_warp_shuffle(const void* input, u64 n, void* partials, voi
     __syncthreads();
   }
   if (tid < WARP) {
-    typename Op::State state = warp_reduce<Op>(Op::combine(tree[tid], tree[tid + WARP]));
+    typename Op::State state = Op::warp_reduce(Op::combine(tree[tid], tree[tid + WARP]));
     if (tid == 0) emit<Op>(state, partials, output, count);
   }
 }

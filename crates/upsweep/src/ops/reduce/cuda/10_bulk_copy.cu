@@ -56,6 +56,8 @@ __global__ void __launch_bounds__(CONSUMERS + 32) reduce_bulk_copy(const void* i
   };
 
   State state = Op::identity();
+  const u64 start = tile_first(0) + threadIdx.x * N;
+  typename Op::Stream stream = Op::begin(start);
   if (producer) {
     if (aligned && threadIdx.x == CONSUMERS) {
       for (u64 r = 0; r < tiles && !ran_out; ++r) {
@@ -79,13 +81,13 @@ __global__ void __launch_bounds__(CONSUMERS + 32) reduce_bulk_copy(const void* i
       if (length == TILE) {
 #pragma unroll 4
         for (u32 p = threadIdx.x; p < u32(TILE / N); p += CONSUMERS) {
-          const Bits128 bits = aligned ? staged[p] : gather_bits(elements + first + u64(p) * N);
-          state = Op::template fold<N>(state, unpack<T>(bits).items, first + u64(p) * N);
+          const Bits128 bits[1] = {aligned ? staged[p] : gather_bits(elements + first + u64(p) * N)};
+          stream = Op::template fold<1>(stream, bits, 1, first + u64(p) * N, 0);
         }
       } else {
         for (u32 p = threadIdx.x; p < packs; p += CONSUMERS) {
-          const Bits128 bits = aligned ? staged[p] : gather_bits(elements + first + u64(p) * N);
-          state = Op::template fold<N>(state, unpack<T>(bits).items, first + u64(p) * N);
+          const Bits128 bits[1] = {aligned ? staged[p] : gather_bits(elements + first + u64(p) * N)};
+          stream = Op::template fold<1>(stream, bits, 1, first + u64(p) * N, 0);
         }
         // Fewer elements than a pack at the very end: the copy engine moves whole packs only.
         const u32 tail = packs * N + threadIdx.x;
@@ -96,6 +98,8 @@ __global__ void __launch_bounds__(CONSUMERS + 32) reduce_bulk_copy(const void* i
         if (threadIdx.x % WARP == 0) barrier_arrive(empty + stage);
       }
     }
+    // The first tile is full, or the only one: who read no pack of it read none.
+    if (start + N <= tile_first(0) + tile_length(0, tile_first(0))) state = Op::combine(Op::end(stream, elements), state);
   }
   state = block_reduce<Op, BLOCK>(state, shared.get());
   publish_and_finish<Op, BLOCK>(state, epoch, shared.get(), control, output, count);

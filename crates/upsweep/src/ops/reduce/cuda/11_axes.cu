@@ -50,7 +50,7 @@ template <class Op, class Source, u32 LANES> UPSWEEP_KERNEL reduce_axes(const vo
         state = Op::combine(state, Source::template Of<Op>::lift(x, i));
       }
     }
-    if (LANES == WARP) state = warp_reduce<Op>(state);
+    if (LANES == WARP) state = Op::warp_reduce(state);
     else {
       __syncthreads();  // the last round's states were read
       state = block_reduce<Op, BLOCK>(state, shared.get());
