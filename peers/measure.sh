@@ -19,9 +19,9 @@ step() {
 here=$(cd "$(dirname "$0")" && pwd)
 uname -r
 step doctor 60 "$upsweep" doctor
-step build_cub 120 nvcc -O3 -std=c++17 -arch=native -shared -Xcompiler -fPIC "$here/cub_reduce.cu" -o "$out/libcub_reduce.so"
+step build_cub 120 nvcc -O3 -std=c++17 -arch=native -shared -Xcompiler -fPIC "$here/cub.cu" -o "$out/libcub.so"
 peer=()
-[ -f "$out/libcub_reduce.so" ] && peer=(--peer "$out/libcub_reduce.so")
+[ -f "$out/libcub.so" ] && peer=(--peer "$out/libcub.so")
 
 step ladder 240 "$upsweep" ladder reduce --device cuda --n 2^28 --repeats 30 --format json --out "$out/ladder-sum-f32.json"
 step bench 400 "$upsweep" bench reduce --device cuda "${peer[@]}" --repeats 30 --format json --out "$out/bench-f32.json"

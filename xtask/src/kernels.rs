@@ -131,7 +131,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             words.push(made.iter().map(|job| job.expressions.len()).sum::<usize>());
             jobs.extend(made);
         }
-        let judge = upsweep_gate::cuda::kernels(&device)?.into_iter().map(|kernel| (kernel.expression, kernel.file));
+        let mut judge = upsweep_gate::cuda::kernels()?;
+        upsweep::for_each_op!(O => judge.extend(upsweep_gate::cuda::wrong_kernels::<O>(&device)?));
+        let judge = judge.into_iter().map(|kernel| (kernel.expression, kernel.file));
         let judge =
             batches(&device, Depth::MachineCode, judge.collect::<BTreeMap<_, _>>().into_iter().map(|(e, file)| (file, e)));
         println!(
@@ -225,7 +227,9 @@ fn state_sizes(device: &CudaCaps) -> Job {
     let assertion = |(operator, bytes): (String, u64)| {
         format!("static_assert(sizeof({operator}::State) == {bytes}, \"{operator} in plan.rs\");\n")
     };
-    let text: String = upsweep::ops::reduce::state_sizes().into_iter().map(assertion).collect();
+    let mut sizes = Vec::new();
+    upsweep::for_each_op!(O => sizes.extend(<O as upsweep_gate::judged::Judged>::state_sizes()));
+    let text: String = sizes.into_iter().map(assertion).collect();
     let mut source = nvrtc::full_source(KernelFile { path: "state_sizes.cu", text: "" });
     source.push_str(&text);
     source.push_str("extern \"C\" __global__ void state_sizes() {}\n");

@@ -6,33 +6,33 @@
 
 use crate::paths;
 use anyhow::{Context, Result, bail};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use upsweep::device::caps::DeviceKind;
-use upsweep::flow::{Body, Expect, Forms, Op};
-use upsweep::ops::reduce::{Reduce, ReduceRung};
+use upsweep::flow::{Expect, Forms, RungFacts};
+use upsweep::ops;
 use upsweep::types::{DType, Kind as Number, Operator, OutputType};
 use upsweep_gate::record::{Kind, Record, Row};
 
-/// Where the rungs' pages are; only generated files lie there.
-const PAGES: &str = "docs/src/ladder/reduce";
+/// Where the rungs' pages are, a folder for each operation; only generated files lie in those.
+const PAGES: &str = "docs/src/ladder";
 const OPEN: &str = "<!-- generated: ";
 const CLOSE: &str = "<!-- end -->";
 const NOT_MEASURED: &str = "not measured yet";
 
 /// What writes a block.
-type Writer = fn(&Records) -> String;
+type Writer = fn(&Records, &str) -> String;
 
-/// Blocks by name.
+/// Blocks by name; a block of an operation is asked for as `NAME OP`.
 const BLOCKS: &[(&str, Writer)] = &[
-    ("ladder-h200", |records| ladder(records.ladder("cuda", Some("H200")))),
-    ("planner-vs-cub", |records| peers(records, "cuda")),
-    ("ladder-cpu", |records| ladder(records.ladder("cpu", None))),
-    ("cpu-vs-peers", |records| peers(records, "cpu")),
-    ("operators", |_| operators()),
-    ("dtypes", |_| dtypes()),
-    ("rungs", |records| rungs(records, "")),
-    ("summary-rungs", |_| summary()),
+    ("ladder-h200", |records, op| ladder(records.ladder(op, "cuda", Some("H200")))),
+    ("peers-h200", |records, op| peers(records, op, "cuda")),
+    ("ladder-cpu", |records, op| ladder(records.ladder(op, "cpu", None))),
+    ("peers-cpu", |records, op| peers(records, op, "cpu")),
+    ("operators", |_, _| operators()),
+    ("dtypes", |_, _| dtypes()),
+    ("rungs", |records, op| rungs(records, op)),
+    ("summary-rungs", |_, op| summary(op)),
     ("wrong-kernels", wrong_kernels),
 ];
 
@@ -77,17 +77,18 @@ fn stale() -> Result<Vec<(PathBuf, Option<String>)>> {
         let text = std::fs::read_to_string(&file).with_context(|| paths::shown(&file))?;
         wanted.insert(file.clone(), fill(&text, &records).with_context(|| paths::shown(&file))?);
     }
-    let folder = root.join(PAGES);
-    for rung in Reduce::ladder() {
-        wanted.insert(folder.join(page_name(rung)), page(rung, &records));
-    }
     let mut stale = Vec::new();
-    if folder.is_dir() {
-        let pages: BTreeSet<PathBuf> = Reduce::ladder().iter().map(|rung| folder.join(page_name(rung))).collect();
-        for file in paths::files(&folder, "md")?.into_iter().filter(|f| !pages.contains(f)) {
-            wanted.remove(&file);
-            stale.push((file, None));
+    for op in ops::names() {
+        let folder = root.join(PAGES).join(op);
+        let pages: BTreeMap<PathBuf, String> =
+            rungs_of(op).map(|rung| (folder.join(page_name(&rung)), page(&rung, &records))).collect();
+        if folder.is_dir() {
+            for file in paths::files(&folder, "md")?.into_iter().filter(|file| !pages.contains_key(file)) {
+                wanted.remove(&file);
+                stale.push((file, None));
+            }
         }
+        wanted.extend(pages);
     }
     for (path, text) in wanted {
         if std::fs::read_to_string(&path).ok().as_ref() != Some(&text) {
@@ -108,10 +109,14 @@ fn fill(text: &str, records: &Records) -> Result<String> {
         let Some(name) = line.trim().strip_prefix(OPEN).and_then(|rest| rest.strip_suffix(" -->")).filter(|_| !fenced) else {
             continue;
         };
-        let (_, block) = BLOCKS.iter().find(|(known, _)| *known == name).with_context(|| {
+        let (block, op) = name.split_once(' ').unwrap_or((name, ""));
+        let (_, write) = BLOCKS.iter().find(|(known, _)| *known == block).with_context(|| {
             format!("unknown block `{name}`; known are {}", BLOCKS.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", "))
         })?;
-        filled.push_str(&block(records));
+        if !op.is_empty() && !ops::names().contains(&op) {
+            bail!("block `{name}` is of no operation; known are {}", ops::names().join(", "));
+        }
+        filled.push_str(&write(records, op));
         let end = lines.by_ref().find(|line| line.trim() == CLOSE || line.trim().starts_with(OPEN));
         match end {
             Some(end) if end.trim() == CLOSE => filled.push_str(end),
@@ -136,10 +141,10 @@ impl Records {
     }
 
     /// The last usable record of a kind on a device.
-    fn last(&self, kind: Kind, device: &str, name: Option<&str>) -> Option<&(String, Record)> {
+    fn last(&self, op: &str, kind: Kind, device: &str, name: Option<&str>) -> Option<&(String, Record)> {
         let fits = |record: &Record| {
             record.kind == kind
-                && record.op == Reduce::NAME
+                && record.op == op
                 && record.invalid.is_empty()
                 && record.device.kind == device
                 && name.is_none_or(|name| record.device.name.contains(name))
@@ -147,21 +152,22 @@ impl Records {
         self.0.iter().rev().find(|(_, record)| fits(record))
     }
 
-    fn ladder(&self, device: &str, name: Option<&str>) -> Option<&(String, Record)> {
-        self.last(Kind::Ladder, device, name)
+    fn ladder(&self, op: &str, device: &str, name: Option<&str>) -> Option<&(String, Record)> {
+        self.last(op, Kind::Ladder, device, name)
     }
 
     /// A rung's row in the ladder's record of its device.
-    fn row(&self, rung: &ReduceRung) -> Option<(&str, &Record, &Row)> {
-        let name = (rung.device() == DeviceKind::Cuda).then_some("H200");
-        let (path, record) = self.ladder(rung.device().name(), name)?;
-        let row = record.rows.iter().find(|row| row.rung == full_name(rung) && row.verified)?;
+    fn row(&self, rung: &RungFacts) -> Option<(&str, &Record, &Row)> {
+        let name = (rung.device == DeviceKind::Cuda).then_some("H200");
+        let (path, record) = self.ladder(rung.op, rung.device.name(), name)?;
+        let row = record.rows.iter().find(|row| row.rung == rung.full_name() && row.verified)?;
         Some((path, record, row))
     }
 }
 
-fn full_name(rung: &ReduceRung) -> String {
-    format!("{}-{}", rung.number, rung.name)
+/// The rungs of an operation.
+fn rungs_of(op: &str) -> impl Iterator<Item = RungFacts> {
+    ops::rungs().into_iter().filter(move |rung| rung.op == op)
 }
 
 /// A Markdown table.
@@ -242,12 +248,13 @@ fn ladder(record: Option<&(String, Record)>) -> String {
 }
 
 /// Our kernel beside the others of the same run: one line for each problem.
-fn peers(records: &Records, device: &str) -> String {
-    let is_ours = |row: &Row| row.rung.starts_with("upsweep") || Reduce::ladder().iter().any(|rung| row.rung == full_name(rung));
+fn peers(records: &Records, op: &str, device: &str) -> String {
+    let ours: Vec<String> = rungs_of(op).map(|rung| rung.full_name()).collect();
+    let is_ours = |row: &Row| row.rung.starts_with("upsweep") || ours.contains(&row.rung);
     // A bench with `--peer` holds both sides too.
     let name = (device == "cuda").then_some("H200");
-    let bench = records.last(Kind::Bench, device, name).filter(|(_, record)| !record.rows.iter().all(is_ours));
-    let Some((path, record)) = records.last(Kind::Peers, device, name).or(bench) else {
+    let bench = records.last(op, Kind::Bench, device, name).filter(|(_, record)| !record.rows.iter().all(is_ours));
+    let Some((path, record)) = records.last(op, Kind::Peers, device, name).or(bench) else {
         return format!("{NOT_MEASURED}\n");
     };
     let mut others: Vec<&str> = Vec::new();
@@ -340,11 +347,11 @@ fn dtypes() -> String {
     table(&["dtype", "bytes", "sums are carried in", "unit roundoff", "in `.npy`", "in safetensors"], &rows)
 }
 
-fn page_name(rung: &ReduceRung) -> String {
-    format!("{}-{}-{}.md", rung.device().name(), rung.number, rung.name.replace('_', "-"))
+fn page_name(rung: &RungFacts) -> String {
+    format!("{}-{}-{}.md", rung.device.name(), rung.number, rung.name.replace('_', "-"))
 }
 
-fn claims(rung: &ReduceRung) -> String {
+fn claims(rung: &RungFacts) -> String {
     let list = |names: Vec<&str>, all: &str| if names.is_empty() { all.to_string() } else { names.join(", ") };
     let claims = &rung.claims;
     let operators = list(claims.operators.iter().map(|o| o.name()).collect(), "every operator");
@@ -357,14 +364,14 @@ fn claims(rung: &ReduceRung) -> String {
     if claims.max_length != u64::MAX {
         text.push_str(&format!("; up to {} elements", count(claims.max_length)));
     }
-    if rung.device() == DeviceKind::Cuda {
+    if rung.device == DeviceKind::Cuda {
         text.push_str(&format!("; compute capability {}.{} or later", claims.compute.0, claims.compute.1));
     }
     text
 }
 
 /// A rung's figure from the records, in words.
-fn figure(rung: &ReduceRung, records: &Records) -> String {
+fn figure(rung: &RungFacts, records: &Records) -> String {
     let Some((path, record, row)) = records.row(rung) else { return NOT_MEASURED.into() };
     let Some((seconds, rate)) = row.seconds.zip(row.bytes_per_second) else { return NOT_MEASURED.into() };
     let percent = |value: Option<f64>, of: &str| value.map_or(String::new(), |v| format!(", {v:.1} % of {of}"));
@@ -382,11 +389,11 @@ fn figure(rung: &ReduceRung, records: &Records) -> String {
 }
 
 /// A rung's page.
-fn page(rung: &ReduceRung, records: &Records) -> String {
+fn page(rung: &RungFacts, records: &Records) -> String {
     let explain = &rung.explain;
     let mut text =
         format!("<!-- written by `cargo xtask tables` from the ladder; do not edit -->\n# {} {}\n\n", rung.number, rung.name);
-    let kind = match rung.device() {
+    let kind = match rung.device {
         DeviceKind::Cpu => "CPU",
         DeviceKind::Cuda => "CUDA",
     };
@@ -408,40 +415,39 @@ fn page(rung: &ReduceRung, records: &Records) -> String {
     ] {
         text.push_str(&format!("**{name}.** {value}\n\n"));
     }
-    if let Body::Cuda { file, .. } = &rung.body {
+    if let Some(file) = rung.file {
         text.push_str(&format!("The kernel, `crates/upsweep/src/{}`:\n\n```cpp\n{}```\n", file.path, file.text));
     }
     text
 }
 
-/// The list of the rungs, with a line each.
-fn rungs(records: &Records, folder: &str) -> String {
-    let rows: Vec<Vec<String>> = Reduce::ladder()
-        .iter()
+/// The list of an operation's rungs, with a line each.
+fn rungs(records: &Records, op: &str) -> String {
+    let rows: Vec<Vec<String>> = rungs_of(op)
         .map(|rung| {
-            let link = format!("[{}]({folder}reduce/{})", full_name(rung), page_name(rung));
-            let figure = records.row(rung).and_then(|(_, _, row)| row.bytes_per_second).map(gigabytes);
-            vec![rung.device().name().to_string(), link, rung.explain.changed.to_string(), or_dash(figure)]
+            let link = format!("[{}]({op}/{})", rung.full_name(), page_name(&rung));
+            let figure = records.row(&rung).and_then(|(_, _, row)| row.bytes_per_second).map(gigabytes);
+            vec![rung.device.name().to_string(), link, rung.explain.changed.to_string(), or_dash(figure)]
         })
         .collect();
     table(&["device", "rung", "what changed", "GB/s"], &rows)
 }
 
-fn summary() -> String {
+fn summary(op: &str) -> String {
     let mut text = String::new();
     for device in [DeviceKind::Cpu, DeviceKind::Cuda] {
-        for rung in Reduce::ladder().iter().filter(|rung| rung.device() == device) {
-            text.push_str(&format!("  - [{} {} {}](ladder/reduce/{})\n", device.name(), rung.number, rung.name, page_name(rung)));
+        for rung in rungs_of(op).filter(|rung| rung.device == device) {
+            text.push_str(&format!("  - [{} {} {}](ladder/{op}/{})\n", device.name(), rung.number, rung.name, page_name(&rung)));
         }
     }
     text
 }
 
 /// The wrong kernels of the last verification on each kind of device.
-fn wrong_kernels(records: &Records) -> String {
+fn wrong_kernels(records: &Records, op: &str) -> String {
     let mut rows = Vec::new();
     for device in [DeviceKind::Cpu, DeviceKind::Cuda] {
-        if let Some((_, record)) = records.last(Kind::Verify, device.name(), None) {
+        if let Some((_, record)) = records.last(op, Kind::Verify, device.name(), None) {
             for kernel in &record.wrong_kernels {
                 let by = or_dash(kernel.by.clone());
                 rows.push(
@@ -461,6 +467,7 @@ fn wrong_kernels(records: &Records) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
     use upsweep_gate::record::{Device, Host, SCHEMA};
 
     fn record(kind: Kind, device: &str, name: &str, rows: Vec<Row>) -> Record {
@@ -503,7 +510,7 @@ mod tests {
     #[test]
     fn blocks_are_written_and_everything_else_is_kept() {
         let records = Records(vec![]);
-        let text = "a\n<!-- generated: ladder-h200 -->\nold\n<!-- end -->\nb\n```\n<!-- generated: nonsense -->\n```\n";
+        let text = "a\n<!-- generated: ladder-h200 reduce -->\nold\n<!-- end -->\nb\n```\n<!-- generated: nonsense -->\n```\n";
         let filled = fill(text, &records).unwrap();
         assert_eq!(filled, text.replace("old", NOT_MEASURED));
         assert_eq!(fill(&filled, &records).unwrap(), filled);
@@ -521,32 +528,34 @@ mod tests {
             ("records/h200/2.json".into(), invalid),
             ("records/t4/1.json".into(), record(Kind::Ladder, "cuda", "Tesla T4", vec![])),
         ]);
-        let text = ladder(records.ladder("cuda", Some("H200")));
+        let text = ladder(records.ladder("reduce", "cuda", Some("H200")));
         assert!(text.contains("| 8-last_block | - | 0.2330 | 4608 | 96.2 | - | - |  |"), "{text}");
         assert!(
             text.contains("sum of 2^28 f32") && text.contains("commit 0123456789ab,") | text.contains("commit 0123456789ab;"),
             "{text}"
         );
-        let rung = Reduce::ladder().iter().find(|r| r.name == "last_block").unwrap();
-        assert!(page(rung, &records).contains("96.2 % of peak"));
+        let rung = rungs_of("reduce").find(|r| r.name == "last_block").unwrap();
+        assert!(page(&rung, &records).contains("96.2 % of peak"));
     }
 
     #[test]
     fn peers_stand_beside_ours_with_their_ratio() {
         let rows = vec![row("8-last_block", 2e-4), row("CUB", 3e-4)];
         let records = Records(vec![("r.json".into(), record(Kind::Peers, "cuda", "NVIDIA H200", rows))]);
-        let text = peers(&records, "cuda");
+        let text = peers(&records, "reduce", "cuda");
         assert!(text.contains("| problem | upsweep | CUB | CUB / upsweep |"), "{text}");
         assert!(text.contains("| sum of 2^28 f32 |") && text.contains("| 1.50 |"), "{text}");
-        assert!(peers(&records, "cpu").contains(NOT_MEASURED));
+        assert!(peers(&records, "reduce", "cpu").contains(NOT_MEASURED));
     }
 
     #[test]
     fn every_row_of_the_lists_is_in_its_table() {
         assert_eq!(operators().lines().count(), Operator::TABLE.len() + 2);
         assert_eq!(dtypes().lines().count(), DType::TABLE.len() + 2);
-        assert_eq!(summary().lines().count(), Reduce::ladder().len());
-        let names: BTreeSet<String> = Reduce::ladder().iter().map(page_name).collect();
-        assert_eq!(names.len(), Reduce::ladder().len(), "two rungs would share a page");
+        for op in ops::names() {
+            assert_eq!(summary(op).lines().count(), rungs_of(op).count());
+            let names: BTreeSet<String> = rungs_of(op).map(|rung| page_name(&rung)).collect();
+            assert_eq!(names.len(), rungs_of(op).count(), "two rungs of {op} would share a page");
+        }
     }
 }

@@ -4,16 +4,15 @@ use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use upsweep::Error;
 use upsweep::device::caps::{Caps, CudaCaps, DeviceKind};
-use upsweep::flow::{KernelFile, Op, Plan, Step, Tuning};
-use upsweep::ops::reduce::{self, Reduce, ReducePlan, ReduceProblem, ReduceRung};
-use upsweep::types::{Accuracy, DType, Layout, Operator};
+use upsweep::flow::{KernelFile, Op, Plan, Problem, Rung, Step, Tuning};
+use upsweep_gate::judged::Judged;
 
 /// One kernel instantiation, and the values of the factors that a covering set is over.
 #[derive(Clone)]
 pub(crate) struct Variant {
     pub(crate) file: KernelFile,
     pub(crate) expression: String,
-    /// Kernel template with its parameters after the operator; operator and accuracy; dtype; block size.
+    /// Kernel template with its parameters after the operator; operator, by its own name and its kernels'; dtype; block size.
     factors: [String; 4],
     /// From a block size that is not the rung's own.
     pub(crate) other_block: bool,
@@ -34,22 +33,7 @@ pub(crate) fn devices() -> Vec<CudaCaps> {
     devices
 }
 
-/// What is asked of each rung: sizes and layouts on both sides of every choice that a lowering makes.
-fn problems(operator: Operator, dtype: DType) -> Result<Vec<ReduceProblem>> {
-    let mut problems = Vec::new();
-    for length in [1, 1000, 1 << 17, 1 << 20, 1 << 28] {
-        problems.push(ReduceProblem::whole(operator, dtype, length)?);
-    }
-    // Rows for a warp, for a block, of several chunks, and of so many chunks that a block adds them.
-    for shape in [[3, 33], [3, 5000], [2, 200_000], [2, 100_000_000]] {
-        problems.push(ReduceProblem::new(operator, dtype, &Layout::contiguous(&shape)?, Some(&[1]))?);
-    }
-    let compensated: Vec<_> = problems.iter().filter_map(|p| p.clone().with_accuracy(Accuracy::Compensated).ok()).collect();
-    problems.extend(compensated);
-    Ok(problems)
-}
-
-fn add(variants: &mut Variants, plan: &ReducePlan, block: u32, default: bool) {
+fn add<O: Judged>(variants: &mut Variants, plan: &Plan<O>, block: u32, default: bool) {
     let Some(program) = &plan.program else { return };
     for Step::Launch(launch) in &program.steps {
         let expression = &launch.kernel.expression;
@@ -59,8 +43,9 @@ fn add(variants: &mut Variants, plan: &ReducePlan, block: u32, default: bool) {
         let rest = parameters.split_once(">,").map_or("", |(_, rest)| rest);
         let words = rest.split(',').map(str::trim).filter(|word| *word != launch.block.to_string());
         let form = format!("{template} {}", words.collect::<Vec<_>>().join(" "));
-        let operator = format!("{} {:?}", plan.problem.operator(), plan.problem.accuracy());
-        let factors = [form, operator, plan.problem.dtype().to_string(), block.to_string()];
+        let kind = parameters.split('<').next().unwrap_or("");
+        let operator = format!("{} {} {kind}", O::NAME, O::operator_of(&plan.problem));
+        let factors = [form, operator, plan.problem.input().dtype.to_string(), block.to_string()];
         variants.entry(expression.clone()).or_insert_with(|| Variant {
             file: launch.kernel.file,
             expression: expression.clone(),
@@ -71,54 +56,59 @@ fn add(variants: &mut Variants, plan: &ReducePlan, block: u32, default: bool) {
 }
 
 /// Block sizes that a rung accepts besides its own choice.
-fn block_sizes(rung: &'static ReduceRung, problem: &ReduceProblem, caps: &Caps) -> Vec<u32> {
+fn block_sizes<O: Judged>(rung: &'static Rung<O>, problem: &O::Problem, caps: &Caps) -> Vec<u32> {
     let takes = |block: &u32| Plan::with_rung(problem, caps, rung, Tuning { block: *block }, String::new()).is_ok();
     (5..=10).map(|power| 1u32 << power).filter(takes).collect()
 }
 
-/// Every operator with every dtype that it takes.
-fn pairs() -> impl Iterator<Item = (Operator, DType)> {
-    Operator::all().flat_map(|operator| DType::all().filter(move |d| operator.accepts(*d)).map(move |dtype| (operator, dtype)))
+fn cuda_rungs<O: Judged>() -> impl Iterator<Item = &'static Rung<O>> {
+    O::ladder().iter().filter(|rung| rung.device() == DeviceKind::Cuda)
 }
 
 /// Every kernel that a rung's plans can launch on a device.
 pub(crate) fn all(caps: &CudaCaps) -> Result<Variants> {
     let caps = Caps::Cuda(caps.clone());
     let mut variants = Variants::new();
-    for (operator, dtype) in pairs() {
-        for problem in problems(operator, dtype)? {
-            for rung in Reduce::ladder().iter().filter(|r| r.device() == DeviceKind::Cuda) {
-                match Plan::with_rung(&problem, &caps, rung, Tuning::default(), String::new()) {
-                    Ok(plan) => add(&mut variants, &plan, 0, true),
-                    Err(Error::NotClaimed { .. }) => continue,
-                    Err(error) => return Err(error).with_context(|| format!("{} for {problem}", rung.id())),
-                }
-            }
-        }
-    }
+    upsweep::for_each_op!(O => own_choice::<O>(&caps, &mut variants)?);
     // In a second round, so that a kernel which is also some rung's default counts as that.
-    for (operator, dtype) in pairs() {
-        for problem in problems(operator, dtype)? {
-            for rung in Reduce::ladder().iter().filter(|r| r.device() == DeviceKind::Cuda) {
-                for block in block_sizes(rung, &problem, &caps) {
-                    let plan = Plan::with_rung(&problem, &caps, rung, Tuning { block }, String::new())?;
-                    add(&mut variants, &plan, block, false);
-                }
+    upsweep::for_each_op!(O => other_blocks::<O>(&caps, &mut variants)?);
+    Ok(variants)
+}
+
+fn own_choice<O: Judged>(caps: &Caps, variants: &mut Variants) -> Result<()> {
+    for problem in O::lowering_problems()? {
+        for rung in cuda_rungs::<O>() {
+            match Plan::with_rung(&problem, caps, rung, Tuning::default(), String::new()) {
+                Ok(plan) => add(variants, &plan, 0, true),
+                Err(Error::NotClaimed { .. }) => continue,
+                Err(error) => return Err(error).with_context(|| format!("{} for {problem}", rung.id())),
             }
         }
     }
-    Ok(variants)
+    Ok(())
+}
+
+fn other_blocks<O: Judged>(caps: &Caps, variants: &mut Variants) -> Result<()> {
+    for problem in O::lowering_problems()? {
+        for rung in cuda_rungs::<O>() {
+            for block in block_sizes(rung, &problem, caps) {
+                let plan = Plan::with_rung(&problem, caps, rung, Tuning { block }, String::new())?;
+                add(variants, &plan, block, false);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The kernels that the planner itself picks on a device.
 pub(crate) fn planned(caps: &CudaCaps) -> Result<BTreeSet<String>> {
     let caps = Caps::Cuda(caps.clone());
     let mut variants = Variants::new();
-    for (operator, dtype) in pairs() {
-        for problem in problems(operator, dtype)? {
-            add(&mut variants, &reduce::plan(&problem, &caps)?, 0, true);
+    upsweep::for_each_op!(O => {
+        for problem in O::lowering_problems()? {
+            add(&mut variants, &O::plan(&problem, &caps)?, 0, true);
         }
-    }
+    });
     Ok(variants.into_keys().collect())
 }
 
@@ -173,10 +163,8 @@ mod tests {
     fn every_cuda_rung_and_kernel_file_gives_variants() {
         let variants = all(&h200()).unwrap();
         let files: BTreeSet<&str> = variants.values().map(|v| v.file.path).collect();
-        for rung in Reduce::ladder() {
-            if let upsweep::flow::Body::Cuda { file, .. } = &rung.body {
-                assert!(files.contains(file.path), "{}", file.path);
-            }
+        for file in upsweep::ops::rungs().iter().filter_map(|rung| rung.file) {
+            assert!(files.contains(file.path), "{}", file.path);
         }
         // Bulk copies need compute capability 9.0.
         let old = all(&devices()[0]).unwrap();

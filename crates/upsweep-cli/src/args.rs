@@ -170,10 +170,11 @@ impl FromStr for Target {
 
 /// Checks an operation's name.
 fn known_op(text: &str) -> Result<String, String> {
-    if crate::commands::OPS.contains(&text) {
+    let names = upsweep::ops::names();
+    if names.contains(&text) {
         return Ok(text.to_string());
     }
-    Err(format!("`{text}` is not an operation; known are {}", crate::commands::OPS.join(", ")))
+    Err(format!("`{text}` is not an operation; known are {}", names.join(", ")))
 }
 
 /// `verify`.
@@ -192,8 +193,8 @@ pub struct VerifyArgs {
     #[arg(long, value_parser = parse_dtype)]
     pub dtype: Option<DType>,
     /// Only cases of this operator
-    #[arg(long, value_parser = parse_operator)]
-    pub operator: Option<Operator>,
+    #[arg(long)]
+    pub operator: Option<String>,
     /// Leave the wrong kernels out: for memory checkers, which would rightly complain about them
     #[arg(long)]
     pub no_wrong_kernels: bool,
@@ -231,9 +232,9 @@ pub struct LadderArgs {
     /// Dtype of the elements
     #[arg(long, value_parser = parse_dtype, default_value = "f32")]
     pub dtype: DType,
-    /// Operator
-    #[arg(long, value_parser = parse_operator, default_value = "sum")]
-    pub operator: Operator,
+    /// Operator; the operation's first if left out (see `upsweep list`)
+    #[arg(long)]
+    pub operator: Option<String>,
     /// Seed of the inputs; a fresh one, printed, if left out
     #[arg(long)]
     pub seed: Option<u64>,
@@ -264,8 +265,8 @@ pub struct BenchArgs {
     #[arg(long, value_parser = parse_dtype, default_value = "f32")]
     pub dtype: DType,
     /// Only this operator
-    #[arg(long, value_parser = parse_operator)]
-    pub operator: Option<Operator>,
+    #[arg(long)]
+    pub operator: Option<String>,
     /// Another library to verify and time beside ours (a shared library built from peers/); may be repeated
     #[arg(long, value_name = "FILE")]
     pub peer: Vec<PathBuf>,

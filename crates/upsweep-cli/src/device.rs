@@ -7,6 +7,7 @@ use upsweep::device::caps::{Caps, CpuCaps, DeviceKind};
 use upsweep::device::cpu::Cpu;
 use upsweep::ops::reduce::{ReduceOperands, ReducePlan, run_on_host};
 use upsweep_gate::cpu::CpuTarget;
+use upsweep_gate::judged::Judged;
 use upsweep_gate::target::Target;
 
 #[cfg(feature = "cuda")]
@@ -65,7 +66,7 @@ impl Device {
     ///
     /// # Errors
     /// What the driver refuses.
-    pub fn target(&self) -> Result<Box<dyn Target>, upsweep_gate::GateError> {
+    pub fn target<O: Judged>(&self) -> Result<Box<dyn Target<O>>, upsweep_gate::GateError> {
         match self {
             Device::Cpu(caps) => Ok(Box::new(CpuTarget::new(caps.clone()))),
             #[cfg(feature = "cuda")]

@@ -3,51 +3,41 @@
 use crate::candidate::rung_name;
 use crate::climb::{finish_row, judge_figures, measure_ceiling, refuse_row, request, row_of, settle_ceilings};
 use crate::error::{GateError, Result};
+use crate::judged::{Judged, Sweep};
 use crate::record::{Kind, Record};
 use crate::target::Target;
 use crate::timing::Timing;
-use crate::verify::{Context, Evidence, OnProgress, Progress, verify_plan, whole_problem};
+use crate::verify::{Context, Evidence, OnProgress, Progress, verify_plan};
 use std::path::PathBuf;
-use upsweep::ops::reduce::{ReduceProblem, plan};
-use upsweep::types::{DType, Layout, Operator};
+use upsweep::flow::Step;
+use upsweep::types::DType;
 
-/// What [`bench()`] is asked: every operator, dtype and shape that go together.
+/// What [`bench()`] is asked.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
-    /// Operators.
-    pub operators: Vec<Operator>,
-    /// Dtypes.
+    /// Operators, by name.
+    pub operators: Vec<String>,
+    /// Element types; those that an operator does not take are left out.
     pub dtypes: Vec<DType>,
-    /// Whole arrays of so many elements.
-    pub sizes: Vec<u64>,
-    /// Arrays of rows and columns, reduced along the last axis.
-    pub rows: Vec<(u64, u64)>,
-    /// The same, reduced along the first axis.
-    pub columns: Vec<(u64, u64)>,
-    /// Other libraries to verify and time beside ours on whole arrays.
+    /// Sizes and shapes.
+    pub sweep: Sweep,
+    /// Other libraries, timed on the same problems.
     pub peers: Vec<PathBuf>,
-    /// Timed calls.
+    /// Timed calls of a row.
     pub repeats: u32,
     /// The seed that every datum follows from.
     pub seed: u64,
 }
 
 impl BenchOptions {
-    /// The problems, each with its shape in words, largest last, so that a ceiling serves neighbours.
-    fn problems(&self) -> Result<Vec<(String, ReduceProblem)>> {
+    fn problems<O: Judged>(&self) -> Result<Vec<(String, O::Problem)>> {
         let mut problems = vec![];
-        for &operator in &self.operators {
-            for &dtype in self.dtypes.iter().filter(|d| operator.accepts(**d)) {
-                for &n in &self.sizes {
-                    problems.push((n.to_string(), whole_problem(operator, dtype, n)?));
-                }
-                let shaped = [(&self.rows, -1, "last"), (&self.columns, 0, "first")];
-                for (shapes, axis, name) in shaped {
-                    for &(rows, columns) in shapes {
-                        let layout = Layout::contiguous(&[rows, columns])?;
-                        let problem = ReduceProblem::new(operator, dtype, &layout, Some(&[axis]))?;
-                        problems.push((format!("{rows} x {columns}, {name} axis"), problem));
-                    }
+        for operator in &self.operators {
+            for &dtype in &self.dtypes {
+                match O::sweep(operator, dtype, &self.sweep) {
+                    Ok(found) => problems.extend(found),
+                    Err(GateError::Library(upsweep::Error::UnsupportedDType { .. })) => {}
+                    Err(other) => return Err(other),
                 }
             }
         }
@@ -60,13 +50,18 @@ impl BenchOptions {
 /// # Errors
 /// [`crate::GateError`]: a wrong argument (also a sweep in which no operator takes any of the dtypes), or what the
 /// driver refuses.
-pub fn bench(target: &mut dyn Target, options: &BenchOptions, context: &Context, progress: OnProgress<'_>) -> Result<Record> {
+pub fn bench<O: Judged>(
+    target: &mut dyn Target<O>,
+    options: &BenchOptions,
+    context: &Context,
+    progress: OnProgress<'_>,
+) -> Result<Record> {
     let refuse =
         |argument, got: String, allowed: &str| Err(GateError::InvalidArgument { argument, got, allowed: allowed.into() });
     if options.repeats == 0 {
         return refuse("repeats", "0".into(), "at least 1 is needed");
     }
-    let problems = options.problems()?;
+    let problems = options.problems::<O>()?;
     if problems.is_empty() {
         return refuse("operators, dtypes, sizes", "nothing that goes together".into(), "at least one problem is needed");
     }
@@ -74,7 +69,7 @@ pub fn bench(target: &mut dyn Target, options: &BenchOptions, context: &Context,
     let total = problems.len() as u64;
     for (done, (shape, problem)) in problems.into_iter().enumerate() {
         progress(Progress { done: done as u64, total, what: format!("{problem}, shape {shape}") });
-        let plan = plan(&problem, &target.caps())?;
+        let plan = O::plan(&problem, &target.caps())?;
         let mut row = row_of(target, &problem, &rung_name(plan.rung), shape);
         let request = request(target, options.repeats, options.seed);
         let timed = Evidence::new(&problem, options.seed)
@@ -83,22 +78,19 @@ pub fn bench(target: &mut dyn Target, options: &BenchOptions, context: &Context,
         match timed {
             Ok(timing) => {
                 let first = plan.program.as_ref().and_then(|program| program.steps.first());
-                row.block = first.map(|upsweep::flow::Step::Launch(launch)| launch.block);
+                row.block = first.map(|Step::Launch(launch)| launch.block);
                 finish_row(&mut row, &timing);
                 // A ceiling for each number of bytes, where a percentage will be asked of it.
-                let known = record.ceilings.iter().any(|c| c.bytes == row.bytes);
+                let known = record.ceilings.iter().any(|c| c.bytes == row.bytes && c.traffic == row.traffic);
                 if !known && !timing.cache_resident() {
-                    record.ceilings.extend(measure_ceiling(target, row.bytes, options.repeats)?);
+                    record.ceilings.extend(measure_ceiling(target, row.traffic, row.bytes, options.repeats)?);
                 }
             }
             Err(error) => refuse_row(&mut row, error)?,
         }
         record.rows.push(row);
-        if problem.shape().whole {
-            for peer in &options.peers {
-                let row = target.peer(peer, problem.operator(), problem.dtype(), problem.shape().length, &request)?;
-                record.rows.extend(row);
-            }
+        for peer in &options.peers {
+            record.rows.extend(target.peer(peer, &problem, &request)?);
         }
     }
     record.device = target.describe();
@@ -115,27 +107,29 @@ mod tests {
     use crate::cpu::CpuTarget;
     use upsweep::device::caps::Caps;
     use upsweep::device::cpu::Cpu;
+    use upsweep::ops::reduce::Reduce;
 
     #[test]
     fn a_sweep_times_every_problem_that_exists() {
         let Caps::Cpu(caps) = Cpu::new().caps().clone() else { unreachable!("the CPU is no CUDA device") };
         let mut target = CpuTarget::new(caps);
         let options = BenchOptions {
-            operators: vec![Operator::Sum, Operator::LogSumExp],
+            operators: vec!["sum".into(), "logsumexp".into()],
             dtypes: vec![DType::F32, DType::I32],
-            sizes: vec![1000],
-            rows: vec![(10, 33)],
-            columns: vec![(33, 10)],
+            sweep: Sweep { sizes: vec![1000], rows: vec![(10, 33)], columns: vec![(33, 10)] },
             peers: vec![],
             repeats: 2,
             seed: 5,
         };
-        let record = bench(&mut target, &options, &Context::default(), &mut |_| {}).unwrap();
+        let record = bench::<Reduce>(&mut target, &options, &Context::default(), &mut |_| {}).unwrap();
         // logsumexp of i32 does not exist.
         assert_eq!(record.rows.len(), 9);
         assert!(record.rows.iter().all(|row| row.verified && row.seconds.is_some()), "{:#?}", record.rows);
         assert_eq!(record.rows[2].shape, "33 x 10, first axis");
-        let nothing = BenchOptions { operators: vec![Operator::LogSumExp], dtypes: vec![DType::U8], ..options };
-        assert!(matches!(bench(&mut target, &nothing, &Context::default(), &mut |_| {}), Err(GateError::InvalidArgument { .. })));
+        let nothing = BenchOptions { operators: vec!["logsumexp".into()], dtypes: vec![DType::U8], ..options };
+        assert!(matches!(
+            bench::<Reduce>(&mut target, &nothing, &Context::default(), &mut |_| {}),
+            Err(GateError::InvalidArgument { .. })
+        ));
     }
 }

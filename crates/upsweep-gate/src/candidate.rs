@@ -3,31 +3,37 @@
 
 use upsweep::Result;
 use upsweep::device::caps::{Caps, CudaCaps};
-use upsweep::flow::{Op, Plan, Program, Tuning};
-use upsweep::ops::reduce::{Reduce, ReducePlan, ReduceProblem, ReduceRung};
+use upsweep::flow::{Op, Plan, Program, Rung, Tuning};
 
-/// A lowering of its own, for wrong kernels whose launches no [`upsweep::ops::reduce::Schedule`] describes.
-pub type Lowering = fn(&ReduceProblem, &CudaCaps, Tuning) -> Result<Program>;
+/// A lowering of its own, for wrong kernels whose launches no schedule of the op describes.
+pub type Lowering<O> = fn(&<O as Op>::Problem, &CudaCaps, Tuning) -> Result<Program>;
 
 /// A rung to be judged.
-#[derive(Clone, Copy)]
-pub struct Candidate {
+pub struct Candidate<O: Op> {
     /// The rung: name, claims, determinism, expectation, body.
-    pub rung: &'static ReduceRung,
+    pub rung: &'static Rung<O>,
     /// Replaces the op's lowering.
-    pub lowering: Option<Lowering>,
+    pub lowering: Option<Lowering<O>>,
 }
 
-impl Candidate {
+impl<O: Op> Clone for Candidate<O> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<O: Op> Copy for Candidate<O> {}
+
+impl<O: Op> Candidate<O> {
     /// A rung of the ladder.
-    pub fn real(rung: &'static ReduceRung) -> Candidate {
+    pub fn real(rung: &'static Rung<O>) -> Candidate<O> {
         Candidate { rung, lowering: None }
     }
 
     /// The rungs of a device's ladder, in order.
-    pub fn ladder(caps: &Caps) -> impl Iterator<Item = Candidate> {
+    pub fn ladder(caps: &Caps) -> impl Iterator<Item = Candidate<O>> {
         let kind = caps.kind();
-        Reduce::ladder().iter().filter(move |rung| rung.device() == kind).map(Candidate::real)
+        O::ladder().iter().filter(move |rung| rung.device() == kind).map(Candidate::real)
     }
 
     /// `number-name`.
@@ -39,10 +45,10 @@ impl Candidate {
     ///
     /// # Errors
     /// [`upsweep::Error::NotClaimed`] if the rung is not for the problem or the device.
-    pub fn plan(&self, problem: &ReduceProblem, caps: &Caps, tuning: Tuning) -> Result<ReducePlan> {
+    pub fn plan(&self, problem: &O::Problem, caps: &Caps, tuning: Tuning) -> Result<Plan<O>> {
         match (self.lowering, caps) {
             (Some(lowering), Caps::Cuda(cuda)) => {
-                Reduce::claim(self.rung, problem)?;
+                O::claim(self.rung, problem)?;
                 let program = Some(lowering(problem, cuda, tuning)?);
                 Ok(Plan { problem: problem.clone(), rung: self.rung, why: "a wrong kernel".into(), program })
             }
@@ -52,6 +58,6 @@ impl Candidate {
 }
 
 /// `number-name` of a rung.
-pub fn rung_name(rung: &ReduceRung) -> String {
+pub fn rung_name<O: Op>(rung: &Rung<O>) -> String {
     format!("{}-{}", rung.number, rung.name)
 }

@@ -7,7 +7,8 @@ use crate::record::{ChecklistBox, Kind, Record, Row};
 use crate::target::Target;
 use crate::verify::{Context, OnProgress, Selection, VerifyOptions, VerifyReport, verify};
 use upsweep::device::caps::DeviceKind;
-use upsweep::types::{DType, Operator};
+use upsweep::ops::reduce::Reduce;
+use upsweep::types::DType;
 
 /// The size that the document's table is at.
 const DOCUMENT_N: u64 = 1 << 28;
@@ -33,25 +34,25 @@ pub struct ChecklistOptions {
 ///
 /// # Errors
 /// [`crate::GateError`]: a wrong argument, or what the driver refuses.
-pub fn checklist(
-    target: &mut dyn Target,
+pub fn checklist<T: Target<Reduce>>(
+    target: &mut T,
     options: ChecklistOptions,
     context: &Context,
     progress: OnProgress<'_>,
 ) -> Result<Record> {
-    let selection = Selection { operators: vec![Operator::Sum], dtypes: vec![DType::F32], rungs: vec![] };
+    let selection = Selection { operators: vec!["sum".into()], dtypes: vec![DType::F32], rungs: vec![] };
     let verify_options = VerifyOptions { selection, level: Level::Quick, seed: options.seed, wrong_kernels: true };
-    let report = verify(target, &verify_options, progress)?;
+    let report = verify::<Reduce>(target, &verify_options, progress)?;
     let climb_options = ClimbOptions {
         n: options.n,
         dtype: DType::F32,
-        operators: vec![Operator::Sum],
+        operators: vec!["sum".into()],
         rungs: vec![],
         block: None,
         repeats: options.repeats,
         seed: options.seed,
     };
-    let mut record = climb(target, &climb_options, context, progress)?;
+    let mut record = climb::<Reduce>(target, &climb_options, context, progress)?;
     record.kind = Kind::Checklist;
     record.boxes = boxes(&record, &report, target.caps().kind());
     record.verify = Some(report.summary);

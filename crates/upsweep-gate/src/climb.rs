@@ -2,13 +2,13 @@
 
 use crate::candidate::Candidate;
 use crate::error::{GateError, Result};
+use crate::judged::{Judged, Traffic};
 use crate::record::{Ceiling, Kind, Peak, Record, Row};
 use crate::target::{Target, TimingRequest};
 use crate::timing::{CACHE_MULTIPLE, CACHE_RESIDENT, Timing};
-use crate::verify::{Context, Evidence, OnProgress, Progress, Selection, Verified, verify_plan, whole_problem};
-use upsweep::flow::{Op, Tuning};
-use upsweep::ops::reduce::{Reduce, ReducePlan, ReduceProblem};
-use upsweep::types::{DType, Operator};
+use crate::verify::{Context, Evidence, OnProgress, Progress, Selection, Verified, verify_plan};
+use upsweep::flow::{Plan, Problem, Tuning};
+use upsweep::types::DType;
 
 /// Calls of each block size in the sweep.
 const SWEEP_REPEATS: u32 = 5;
@@ -19,9 +19,9 @@ const WARM_UP: u32 = 2;
 /// A row faster than the best ceiling by more than this is an error of measurement: the ceiling is itself measured.
 const CEILING_NOISE: f64 = 0.10;
 
-/// The least read ceiling of an H200 at 1 GiB, in bytes per second: below it the device was not itself, and a slow
-/// ceiling flatters everything. Its usual figure is 4617 GB/s.
-const H200_LEAST_READ: f64 = 4.57e12;
+/// The least ceilings of an H200 at 1 GiB, in bytes per second: below them the device was not itself, and a slow ceiling
+/// flatters everything. The usual figures are 4617 and 4271 GB/s.
+const H200_LEAST: [(Traffic, f64); 2] = [(Traffic::Read, 4.57e12), (Traffic::Copy, 4.23e12)];
 
 /// What [`climb`] is asked.
 #[derive(Clone, Debug)]
@@ -30,8 +30,8 @@ pub struct ClimbOptions {
     pub n: u64,
     /// Element type.
     pub dtype: DType,
-    /// Operators; each gets its own rows.
-    pub operators: Vec<Operator>,
+    /// Operators, by name; each gets its own rows.
+    pub operators: Vec<String>,
     /// Rungs, by number, name or `number-name`; empty means all.
     pub rungs: Vec<String>,
     /// Threads of a block; `None`: the best of a small sweep, reported in each row.
@@ -46,12 +46,17 @@ pub struct ClimbOptions {
 ///
 /// # Errors
 /// [`crate::GateError`]: a wrong argument, or what the driver refuses.
-pub fn climb(target: &mut dyn Target, options: &ClimbOptions, context: &Context, progress: OnProgress<'_>) -> Result<Record> {
+pub fn climb<O: Judged>(
+    target: &mut dyn Target<O>,
+    options: &ClimbOptions,
+    context: &Context,
+    progress: OnProgress<'_>,
+) -> Result<Record> {
     if options.repeats == 0 {
         return Err(GateError::InvalidArgument { argument: "repeats", got: "0".into(), allowed: "at least 1 is needed".into() });
     }
     let caps = target.caps();
-    let candidates = Selection { rungs: options.rungs.clone(), ..Selection::default() }.candidates(&caps)?;
+    let candidates = Selection { rungs: options.rungs.clone(), ..Selection::default() }.candidates::<O>(&caps)?;
     let mut record = context.record(Kind::Ladder, target, options.seed);
     let total = (options.operators.len() * candidates.len()) as u64 + 2;
     let mut done = 0;
@@ -59,15 +64,20 @@ pub fn climb(target: &mut dyn Target, options: &ClimbOptions, context: &Context,
         progress(Progress { done, total, what });
         done += 1;
     };
-    let problems: Vec<ReduceProblem> =
-        options.operators.iter().map(|o| whole_problem(*o, options.dtype, options.n)).collect::<Result<_>>()?;
-    let bytes = options.n * options.dtype.size();
-    step(format!("ceiling: reads of {bytes} bytes"));
-    record.ceilings.extend(measure_ceiling(target, bytes, options.repeats)?);
-    for problem in &problems {
+    let problems: Vec<(String, O::Problem)> =
+        options.operators.iter().map(|o| O::ladder_problem(o, options.dtype, options.n)).collect::<Result<_>>()?;
+    let mut moved: Vec<(Traffic, u64)> = problems.iter().map(|(_, problem)| (O::traffic(problem), problem.bytes())).collect();
+    moved.sort_by_key(|(traffic, bytes)| (*traffic == Traffic::Copy, *bytes));
+    // Outputs of another dtype change the bytes of a reduction by next to nothing.
+    moved.dedup_by(|a, b| a.0 == b.0 && close(a.1, b.1));
+    for (traffic, bytes) in &moved {
+        step(format!("ceiling: {} of {bytes} bytes", traffic.name()));
+        record.ceilings.extend(measure_ceiling(target, *traffic, *bytes, options.repeats)?);
+    }
+    for (shape, problem) in &problems {
         let evidence = Evidence::new(problem, options.seed)?;
         for candidate in &candidates {
-            let mut row = row_of(target, problem, &candidate.name(), format!("{}", options.n));
+            let mut row = row_of(target, problem, &candidate.name(), shape.clone());
             step(format!("{}: {problem}", candidate.name()));
             match time_candidate(target, candidate, problem, &evidence, options) {
                 Ok((timing, block)) => {
@@ -79,8 +89,10 @@ pub fn climb(target: &mut dyn Target, options: &ClimbOptions, context: &Context,
             record.rows.push(row);
         }
     }
-    step(format!("ceiling again: reads of {bytes} bytes"));
-    record.ceilings.extend(measure_ceiling(target, bytes, options.repeats)?);
+    for (traffic, bytes) in &moved {
+        step(format!("ceiling again: {} of {bytes} bytes", traffic.name()));
+        record.ceilings.extend(measure_ceiling(target, *traffic, *bytes, options.repeats)?);
+    }
     // Names and versions were read at the start; clocks are worth knowing after the work.
     record.device = target.describe();
     settle_ceilings(target, &mut record, options.repeats)?;
@@ -89,27 +101,33 @@ pub fn climb(target: &mut dyn Target, options: &ClimbOptions, context: &Context,
 }
 
 /// The ceiling at a number of bytes, or none for nothing to read.
-pub(crate) fn measure_ceiling(target: &mut dyn Target, bytes: u64, repeats: u32) -> Result<Option<Ceiling>> {
-    if bytes == 0 { Ok(None) } else { target.ceiling(bytes, repeats.max(5)).map(Some) }
+pub(crate) fn measure_ceiling<O: Judged>(
+    target: &mut dyn Target<O>,
+    traffic: Traffic,
+    bytes: u64,
+    repeats: u32,
+) -> Result<Option<Ceiling>> {
+    if bytes == 0 { Ok(None) } else { target.ceiling(traffic, bytes, repeats.max(5)).map(Some) }
 }
 
 /// A row with its keys and nothing measured.
-pub(crate) fn row_of(target: &dyn Target, problem: &ReduceProblem, rung: &str, shape: String) -> Row {
+pub(crate) fn row_of<O: Judged>(target: &dyn Target<O>, problem: &O::Problem, rung: &str, shape: String) -> Row {
     Row {
-        op: Reduce::NAME.into(),
+        op: O::NAME.into(),
         rung: rung.into(),
         device: target.caps().kind().name().into(),
-        operator: problem.operator().name().into(),
-        dtype: problem.dtype().name().into(),
-        n: problem.shape().outputs * problem.shape().length,
+        operator: O::operator_of(problem).into(),
+        dtype: problem.input().dtype.name().into(),
+        n: O::elements(problem),
         shape,
         bytes: problem.bytes(),
+        traffic: O::traffic(problem),
         ..Row::default()
     }
 }
 
 /// Fills a row from a timing.
-pub(crate) fn finish_row(row: &mut Row, timing: &Timing) {
+pub(crate) fn finish_row<O: Judged>(row: &mut Row, timing: &Timing<O>) {
     let agreement = timing.verified().agreement();
     row.verified = true;
     row.error = Some(agreement.error);
@@ -143,18 +161,18 @@ pub(crate) fn refuse_row(row: &mut Row, error: GateError) -> Result<()> {
 }
 
 /// The request of a timing: inputs rotate through more than four times the last-level cache.
-pub(crate) fn request(target: &dyn Target, repeats: u32, seed: u64) -> TimingRequest {
+pub(crate) fn request<O: Judged>(target: &dyn Target<O>, repeats: u32, seed: u64) -> TimingRequest {
     TimingRequest { warm_up: WARM_UP, repeats, seed, footprint: CACHE_MULTIPLE * target.cache_bytes() }
 }
 
 /// Verifies and times a rung, with the block that was asked or the best of the sweep.
-fn time_candidate(
-    target: &mut dyn Target,
-    candidate: &Candidate,
-    problem: &ReduceProblem,
-    evidence: &Evidence,
+fn time_candidate<O: Judged>(
+    target: &mut dyn Target<O>,
+    candidate: &Candidate<O>,
+    problem: &O::Problem,
+    evidence: &Evidence<O>,
     options: &ClimbOptions,
-) -> Result<(Timing, Option<u32>)> {
+) -> Result<(Timing<O>, Option<u32>)> {
     let caps = target.caps();
     let blocks = target.blocks().to_vec();
     let full = request(target, options.repeats, options.seed);
@@ -168,7 +186,7 @@ fn time_candidate(
     let plans = sweep(candidate, problem, &caps, &blocks)?;
     target.prefetch(&plans.iter().map(|(_, plan)| plan.clone()).collect::<Vec<_>>())?;
     let short = TimingRequest { repeats: SWEEP_REPEATS.min(options.repeats), ..full.clone() };
-    let mut best: Option<(f64, Verified, u32)> = None;
+    let mut best: Option<(f64, Verified<O>, u32)> = None;
     for (block, plan) in plans {
         // Every launch shape is verified by itself, and one that is wrong refuses the rung.
         let verified = verify_plan(target, &plan, evidence)?;
@@ -184,18 +202,18 @@ fn time_candidate(
 }
 
 /// The plans of the block sizes that the rung can use and that give different launches.
-fn sweep(
-    candidate: &Candidate,
-    problem: &ReduceProblem,
+fn sweep<O: Judged>(
+    candidate: &Candidate<O>,
+    problem: &O::Problem,
     caps: &upsweep::device::caps::Caps,
     blocks: &[u32],
-) -> Result<Vec<(u32, ReducePlan)>> {
-    let mut plans: Vec<(u32, ReducePlan)> = vec![];
+) -> Result<Vec<(u32, Plan<O>)>> {
+    let mut plans: Vec<(u32, Plan<O>)> = vec![];
     let mut refused = None;
     for &block in blocks {
         match candidate.plan(problem, caps, Tuning { block }) {
             Ok(plan) => {
-                let launches = |plan: &ReducePlan| format!("{:?}", plan.program);
+                let launches = |plan: &Plan<O>| format!("{:?}", plan.program);
                 if plans.iter().all(|(_, other)| launches(other) != launches(&plan)) {
                     plans.push((block, plan));
                 }
@@ -210,10 +228,15 @@ fn sweep(
     }
 }
 
-/// The best ceiling at a number of bytes.
-fn best_ceiling(ceilings: &[Ceiling], bytes: u64) -> Option<&Ceiling> {
-    // Rows count their output too: a few bytes more than the ceiling read.
-    let same = ceilings.iter().filter(|c| (c.bytes as f64 - bytes as f64).abs() <= 0.01 * bytes as f64);
+/// Within a part in a hundred.
+fn close(a: u64, b: u64) -> bool {
+    (a as f64 - b as f64).abs() <= 0.01 * b as f64
+}
+
+/// The best ceiling of a traffic at a number of bytes.
+fn best_ceiling(ceilings: &[Ceiling], traffic: Traffic, bytes: u64) -> Option<&Ceiling> {
+    // Rows of a reduction count their output too: a few bytes more than the ceiling read.
+    let same = ceilings.iter().filter(|c| c.traffic == traffic && close(c.bytes, bytes));
     same.max_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second))
 }
 
@@ -227,14 +250,14 @@ fn limit(ceiling: &Ceiling) -> f64 {
 ///
 /// # Errors
 /// What the driver refuses.
-pub(crate) fn settle_ceilings(target: &mut dyn Target, record: &mut Record, repeats: u32) -> Result<()> {
+pub(crate) fn settle_ceilings<O: Judged>(target: &mut dyn Target<O>, record: &mut Record, repeats: u32) -> Result<()> {
     const TRIES: u32 = 4;
     for row in record.rows.iter().filter(|row| row.marks.iter().all(|mark| mark != CACHE_RESIDENT)) {
         let Some(reached) = row.bytes_per_second else { continue };
         for _ in 0..TRIES {
-            let above = best_ceiling(&record.ceilings, row.bytes).filter(|ceiling| reached > limit(ceiling));
+            let above = best_ceiling(&record.ceilings, row.traffic, row.bytes).filter(|ceiling| reached > limit(ceiling));
             let Some(bytes) = above.map(|ceiling| ceiling.bytes) else { break };
-            record.ceilings.extend(measure_ceiling(target, bytes, repeats)?);
+            record.ceilings.extend(measure_ceiling(target, row.traffic, bytes, repeats)?);
         }
     }
     Ok(())
@@ -249,12 +272,13 @@ pub(crate) fn judge_figures(record: &mut Record) {
             continue;
         }
         row.percent_of_peak = record.peak.as_ref().map(|peak: &Peak| 100.0 * reached / peak.bytes_per_second);
-        let Some(ceiling) = best_ceiling(&ceilings, row.bytes) else { continue };
+        let Some(ceiling) = best_ceiling(&ceilings, row.traffic, row.bytes) else { continue };
         row.percent_of_ceiling = Some(100.0 * reached / ceiling.bytes_per_second);
         if reached > limit(ceiling) {
             let why = format!(
-                "error of measurement: {:.1} GB/s is above the best read of {:.1} GB/s",
+                "error of measurement: {:.1} GB/s is above the best {} of {:.1} GB/s",
                 reached / 1e9,
+                row.traffic.name(),
                 ceiling.bytes as f64 / ceiling.seconds_min / 1e9
             );
             take_back(row, why);
@@ -273,12 +297,15 @@ pub(crate) fn judge_figures(record: &mut Record) {
         }
     }
     if record.device.name.contains("H200") {
-        for ceiling in best_ceiling(&ceilings, 1 << 30).iter().filter(|c| c.bytes_per_second < H200_LEAST_READ) {
-            record.invalid.push(format!(
-                "the read ceiling at 1 GiB is {:.0} GB/s, an H200's is at least {:.0}: the device was not itself",
-                ceiling.bytes_per_second / 1e9,
-                H200_LEAST_READ / 1e9
-            ));
+        for (traffic, least) in H200_LEAST {
+            for ceiling in best_ceiling(&ceilings, traffic, 1 << 30).iter().filter(|c| c.bytes_per_second < least) {
+                record.invalid.push(format!(
+                    "the {} ceiling at 1 GiB is {:.0} GB/s, an H200's is at least {:.0}: the device was not itself",
+                    traffic.name(),
+                    ceiling.bytes_per_second / 1e9,
+                    least / 1e9
+                ));
+            }
         }
     }
 }
@@ -303,6 +330,7 @@ mod tests {
     use crate::record::tests::sample;
     use upsweep::device::caps::Caps;
     use upsweep::device::cpu::Cpu;
+    use upsweep::ops::reduce::Reduce;
 
     fn target() -> CpuTarget {
         match Cpu::new().caps() {
@@ -311,15 +339,15 @@ mod tests {
         }
     }
 
-    fn options(operators: Vec<Operator>) -> ClimbOptions {
+    fn options(operators: &[&str]) -> ClimbOptions {
+        let operators = operators.iter().map(|o| o.to_string()).collect();
         ClimbOptions { n: 50_001, dtype: DType::F32, operators, rungs: vec![], block: None, repeats: 3, seed: 11 }
     }
 
     #[test]
     fn every_rung_has_a_verified_and_timed_row() {
-        let record =
-            climb(&mut target(), &options(vec![Operator::Sum, Operator::ArgMax]), &Context::default(), &mut |_| {}).unwrap();
-        let rungs = Candidate::ladder(Cpu::new().caps()).count();
+        let record = climb::<Reduce>(&mut target(), &options(&["sum", "argmax"]), &Context::default(), &mut |_| {}).unwrap();
+        let rungs = Candidate::<Reduce>::ladder(Cpu::new().caps()).count();
         assert_eq!(record.rows.len(), 2 * rungs);
         for row in &record.rows {
             assert!(row.verified, "{row:?}");
@@ -332,14 +360,15 @@ mod tests {
 
     #[test]
     fn wrong_arguments_are_typed_errors() {
-        let refuse = |options: ClimbOptions| climb(&mut target(), &options, &Context::default(), &mut |_| {}).unwrap_err();
+        let refuse =
+            |options: ClimbOptions| climb::<Reduce>(&mut target(), &options, &Context::default(), &mut |_| {}).unwrap_err();
         assert!(matches!(
-            refuse(ClimbOptions { repeats: 0, ..options(vec![]) }),
+            refuse(ClimbOptions { repeats: 0, ..options(&[]) }),
             GateError::InvalidArgument { argument: "repeats", .. }
         ));
-        let float_only = ClimbOptions { dtype: DType::I32, ..options(vec![Operator::LogSumExp]) };
+        let float_only = ClimbOptions { dtype: DType::I32, ..options(&["logsumexp"]) };
         assert!(matches!(refuse(float_only), GateError::Library(upsweep::Error::UnsupportedDType { .. })));
-        let empty = ClimbOptions { n: 0, ..options(vec![Operator::Max]) };
+        let empty = ClimbOptions { n: 0, ..options(&["max"]) };
         assert!(matches!(refuse(empty), GateError::Library(upsweep::Error::EmptyInput { .. })));
     }
 
@@ -354,8 +383,14 @@ mod tests {
             ..Row::default()
         };
         let mut record = sample(vec![row(50.0, &[]), row(100.0, &[]), row(150.0, &[]), row(150.0, &[CACHE_RESIDENT])]);
-        record.ceilings =
-            vec![Ceiling { name: "read".into(), bytes: 1000, seconds: 10.0, seconds_min: 9.9, bytes_per_second: 100.0 }];
+        record.ceilings = vec![Ceiling {
+            name: "read".into(),
+            traffic: Traffic::Read,
+            bytes: 1000,
+            seconds: 10.0,
+            seconds_min: 9.9,
+            bytes_per_second: 100.0,
+        }];
         record.peak = Some(Peak { bytes_per_second: 200.0, source: "a test".into() });
         judge_figures(&mut record);
         assert_eq!(record.rows[0].percent_of_ceiling, Some(50.0));

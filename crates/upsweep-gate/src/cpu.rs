@@ -2,19 +2,18 @@
 
 use crate::candidate::Candidate;
 use crate::error::{GateError, Result};
-use crate::families::{self, Family};
+use crate::judged::{Judged, Traffic};
 use crate::record::{Ceiling, Device, Peak};
 use crate::statistics::Spread;
 use crate::target::{
-    GUARD_BYTE, GUARD_ELEMENTS, Input, Observed, RunRequest, Samples, Target, TimingRequest, fingerprint, poison,
+    GUARD_BYTE, GUARD_ELEMENTS, Input, Machine, Observed, RunRequest, Samples, Target, TimingRequest, fingerprint, poison,
 };
 use crate::verify::Verified;
-use crate::wrong;
+use rayon::prelude::*;
 use std::hint::black_box;
 use std::time::Instant;
 use upsweep::device::caps::{Caps, CpuCaps, DeviceKind};
-use upsweep::flow::{Body, HostSliceMut};
-use upsweep::ops::reduce::{HostBody, ReduceOperands, ReducePlan, ReduceProblem};
+use upsweep::flow::{Body, HostSliceMut, Operand, Plan, Problem};
 use upsweep::types::{DType, dispatch};
 
 /// Reads all bytes once as fast as the machine can, and returns something that depends on all of them.
@@ -31,8 +30,8 @@ pub struct CpuTarget {
     caps: CpuCaps,
     cache_bytes: u64,
     read: ReadKernel,
-    /// Inputs of the last timing: the rungs of a ladder are timed on the same ones.
-    inputs: Option<(ReduceProblem, u64, Vec<Input>)>,
+    /// Inputs of the last timing, with the problem in words and the seed: the rungs of a ladder are timed on the same ones.
+    inputs: Option<(String, u64, Vec<Input>)>,
 }
 
 impl std::fmt::Debug for CpuTarget {
@@ -42,6 +41,46 @@ impl std::fmt::Debug for CpuTarget {
 }
 
 impl CpuTarget {
+    /// The best plain copy by the system's own copy routine: in pieces of a MiB by turns, and a share a thread at once,
+    /// which that routine may write past the caches.
+    fn copy_ceiling(&self, bytes: u64, repeats: u32) -> Result<Ceiling> {
+        let half = (bytes / 2).max(1);
+        let buffers = (4 * self.cache_bytes / half + 1).min(MOST_INPUTS) as usize;
+        let sources: Vec<Input> = (0..buffers).map(|i| Input::filled(DType::U8, half, 0, i as u8 + 1)).collect();
+        let mut target = Input::filled(DType::U8, half, 0, 0);
+        let mut best: Option<Ceiling> = None;
+        let share = (half as usize).div_ceil(self.caps.threads.max(1));
+        for (name, piece) in [("pieces of 1 MiB", 1 << 20), ("one share a thread", share)] {
+            let mut once = |position: usize| {
+                let start = Instant::now();
+                let from = black_box(sources[position % buffers].bytes());
+                let pieces = black_box(target.bytes_mut()).par_chunks_mut(piece).zip(from.par_chunks(piece));
+                pieces.for_each(|(to, from)| to.copy_from_slice(from));
+                start.elapsed().as_secs_f64()
+            };
+            for position in 0..2 {
+                once(position);
+            }
+            let samples: Vec<f64> = (0..repeats.max(1) as usize).map(&mut once).collect();
+            let last = (repeats.max(1) as usize - 1) % buffers;
+            if target.bytes() != sources[last].bytes() {
+                return Err(GateError::Measurement(format!("the copy by {name} did not copy")));
+            }
+            let spread = Spread::of(&samples)?;
+            if best.as_ref().is_none_or(|b| spread.median < b.seconds) {
+                best = Some(Ceiling {
+                    name: format!("multi-threaded copy, {name}"),
+                    traffic: Traffic::Copy,
+                    bytes: 2 * half,
+                    seconds: spread.median,
+                    seconds_min: spread.min,
+                    bytes_per_second: 2.0 * half as f64 / spread.median,
+                });
+            }
+        }
+        best.ok_or_else(|| GateError::Measurement("no copy ran".into()))
+    }
+
     /// The machine this runs on, with rayon's current pool. The ceiling is that of the library's own read kernel.
     pub fn new(caps: CpuCaps) -> CpuTarget {
         CpuTarget { caps, cache_bytes: last_level_cache(), read: upsweep::ops::reduce::read_ceiling, inputs: None }
@@ -54,15 +93,16 @@ impl CpuTarget {
     }
 
     /// As many inputs as it takes to exceed the footprint.
-    fn inputs(&mut self, problem: &ReduceProblem, seed: u64, footprint: u64) -> Result<&[Input]> {
-        let same = self.inputs.as_ref().is_some_and(|(p, s, _)| p == problem && *s == seed);
+    fn inputs<O: Judged>(&mut self, problem: &O::Problem, seed: u64, footprint: u64) -> Result<&[Input]> {
+        let name = format!("{} {problem:?}", O::NAME);
+        let same = self.inputs.as_ref().is_some_and(|(n, s, _)| *n == name && *s == seed);
         if !same {
-            let bytes = (problem.required_len() * problem.dtype().size()).max(1);
-            let count = (footprint / bytes + 1).min(MOST_INPUTS);
+            let Operand { dtype, len } = problem.input();
+            let count = (footprint / (len * dtype.size()).max(1) + 1).min(MOST_INPUTS);
             self.inputs = None;
-            let family = if Family::Signed.suits_operator(problem.operator()) { Family::Signed } else { Family::Uniform };
-            let made: Result<Vec<Input>> = (0..count).map(|i| families::make(problem, family, seed.wrapping_add(i), 0)).collect();
-            self.inputs = Some((problem.clone(), seed, made?));
+            let [family, _] = O::evidence(problem);
+            let made: Result<Vec<Input>> = (0..count).map(|i| O::make(problem, family, seed.wrapping_add(i), 0)).collect();
+            self.inputs = Some((name, seed, made?));
         }
         Ok(self.inputs.as_ref().map_or(&[], |(_, _, inputs)| inputs))
     }
@@ -86,7 +126,7 @@ fn last_level_cache() -> u64 {
 }
 
 /// The host function of a plan.
-fn body(plan: &ReducePlan) -> Result<HostBody> {
+fn body<O: Judged>(plan: &Plan<O>) -> Result<O::HostBody> {
     match plan.rung.body {
         Body::Cpu(body) => Ok(body),
         Body::Cuda { .. } => Err(GateError::Library(upsweep::Error::NotClaimed {
@@ -102,13 +142,13 @@ struct Output {
 }
 
 impl Output {
-    fn new(problem: &ReduceProblem) -> Output {
-        Output { bytes: Input::filled(problem.output_dtype(), problem.shape().outputs, 0, GUARD_BYTE) }
+    fn new(operand: Operand) -> Output {
+        Output { bytes: Input::filled(operand.dtype, operand.len, 0, GUARD_BYTE) }
     }
 
-    fn call(&mut self, body: HostBody, problem: &ReduceProblem, input: &Input) -> upsweep::Result<()> {
-        let output = dispatch!(problem.output_dtype(), T => HostSliceMut::from(self.bytes.typed_mut::<T>()?));
-        body(problem, ReduceOperands { input: input.slice(), output })
+    fn call<O: Judged>(&mut self, body: O::HostBody, problem: &O::Problem, input: &Input) -> upsweep::Result<()> {
+        let output = dispatch!(problem.output().dtype, T => HostSliceMut::from(self.bytes.typed_mut::<T>()?));
+        O::run_on_host(body, problem, input.slice(), output)
     }
 
     fn broken_guard(&self) -> Option<String> {
@@ -123,7 +163,7 @@ impl Output {
     }
 }
 
-impl Target for CpuTarget {
+impl Machine for CpuTarget {
     fn caps(&self) -> Caps {
         Caps::Cpu(self.caps.clone())
     }
@@ -150,51 +190,10 @@ impl Target for CpuTarget {
         &[]
     }
 
-    fn wrong_kernels(&self) -> Vec<Candidate> {
-        wrong::on_cpu()
-    }
-
-    fn run(&mut self, plan: &ReducePlan, input: &Input, request: RunRequest) -> Result<Observed> {
-        let body = body(plan)?;
-        let problem = &plan.problem;
-        let before = fingerprint(input.allocation());
-        let mut output = Output::new(problem);
-        let mut observed = Observed::default();
-        for run in 0..request.repeats {
-            poison(output.bytes.bytes_mut(), problem.output_dtype(), run);
-            output.call(body, problem, input)?;
-            observed.outputs.push(output.bytes.bytes().to_vec());
+    fn ceiling(&mut self, traffic: Traffic, bytes: u64, repeats: u32) -> Result<Ceiling> {
+        if traffic == Traffic::Copy {
+            return self.copy_ceiling(bytes, repeats);
         }
-        observed.broken_guard = output.broken_guard();
-        observed.input_unchanged = fingerprint(input.allocation()) == before;
-        Ok(observed)
-    }
-
-    fn time(&mut self, verified: &Verified, request: &TimingRequest) -> Result<Samples> {
-        let plan = verified.plan();
-        let (body, problem) = (body(plan)?, &plan.problem);
-        let mut output = Output::new(problem);
-        let inputs = self.inputs(problem, request.seed, request.footprint)?;
-        let footprint = inputs.iter().map(|input| input.bytes().len() as u64).sum();
-        let mut next = inputs.iter().cycle();
-        let mut call = |calls: u32| -> Result<f64> {
-            let start = Instant::now();
-            for input in next.by_ref().take(calls as usize) {
-                output.call(body, problem, black_box(input))?;
-                black_box(output.bytes.bytes().first());
-            }
-            Ok(start.elapsed().as_secs_f64())
-        };
-        let mut once = f64::INFINITY;
-        for _ in 0..request.warm_up.max(1) {
-            once = once.min(call(1)?);
-        }
-        let calls = (SHORTEST_SAMPLE / once.max(1e-9)).ceil().clamp(1.0, 1e6) as u32;
-        let seconds = (0..request.repeats).map(|_| Ok(call(calls)? / f64::from(calls))).collect::<Result<_>>()?;
-        Ok(Samples { seconds, footprint, ..Samples::default() })
-    }
-
-    fn ceiling(&mut self, bytes: u64, repeats: u32) -> Result<Ceiling> {
         // Several buffers, so that a small one is not read from the cache; incompressible content is not needed, but
         // untouched pages would all be the same one.
         let buffers = (4 * self.cache_bytes / bytes.max(1) + 1).min(MOST_INPUTS) as usize;
@@ -212,6 +211,7 @@ impl Target for CpuTarget {
         let spread = Spread::of(&samples)?;
         Ok(Ceiling {
             name: "multi-threaded read".into(),
+            traffic,
             bytes,
             seconds: spread.median,
             seconds_min: spread.min,
@@ -220,12 +220,60 @@ impl Target for CpuTarget {
     }
 }
 
+impl<O: Judged> Target<O> for CpuTarget {
+    fn wrong_kernels(&self) -> Vec<Candidate<O>> {
+        O::wrong_on_cpu()
+    }
+
+    fn run(&mut self, plan: &Plan<O>, input: &Input, request: RunRequest) -> Result<Observed> {
+        let body = body(plan)?;
+        let problem = &plan.problem;
+        let before = fingerprint(input.allocation());
+        let mut output = Output::new(problem.output());
+        let mut observed = Observed::default();
+        for run in 0..request.repeats {
+            poison(output.bytes.bytes_mut(), problem.output().dtype, run);
+            output.call::<O>(body, problem, input)?;
+            observed.outputs.push(output.bytes.bytes().to_vec());
+        }
+        observed.broken_guard = output.broken_guard();
+        observed.input_unchanged = fingerprint(input.allocation()) == before;
+        Ok(observed)
+    }
+
+    fn time(&mut self, verified: &Verified<O>, request: &TimingRequest) -> Result<Samples> {
+        let plan = verified.plan();
+        let (body, problem) = (body(plan)?, &plan.problem);
+        let mut output = Output::new(problem.output());
+        let inputs = self.inputs::<O>(problem, request.seed, request.footprint)?;
+        let footprint = inputs.iter().map(|input| input.bytes().len() as u64).sum();
+        let mut next = inputs.iter().cycle();
+        let mut call = |calls: u32| -> Result<f64> {
+            let start = Instant::now();
+            for input in next.by_ref().take(calls as usize) {
+                output.call::<O>(body, problem, black_box(input))?;
+                black_box(output.bytes.bytes().first());
+            }
+            Ok(start.elapsed().as_secs_f64())
+        };
+        let mut once = f64::INFINITY;
+        for _ in 0..request.warm_up.max(1) {
+            once = once.min(call(1)?);
+        }
+        let calls = (SHORTEST_SAMPLE / once.max(1e-9)).ceil().clamp(1.0, 1e6) as u32;
+        let seconds = (0..request.repeats).map(|_| Ok(call(calls)? / f64::from(calls))).collect::<Result<_>>()?;
+        Ok(Samples { seconds, footprint, ..Samples::default() })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::candidate::Candidate;
+    use crate::families::Family;
     use upsweep::device::cpu::Cpu;
     use upsweep::flow::Tuning;
+    use upsweep::ops::reduce::{Reduce, ReduceProblem};
     use upsweep::types::Operator;
 
     pub(crate) fn target() -> CpuTarget {
@@ -239,22 +287,22 @@ mod tests {
     fn runs_alternate_poisons_and_report_outputs() {
         let mut target = target();
         let problem = ReduceProblem::whole(Operator::Sum, DType::F32, 100).unwrap();
-        let input = families::make(&problem, Family::Signed, 1, 3).unwrap();
+        let input = Reduce::make(&problem, Family::Signed, 1, 3).unwrap();
         let caps = target.caps();
-        let plan = |candidate: Candidate| candidate.plan(&problem, &caps, Tuning::default()).unwrap();
+        let plan = |candidate: Candidate<Reduce>| candidate.plan(&problem, &caps, Tuning::default()).unwrap();
         let right = Candidate::ladder(&caps).last().unwrap();
-        let observed = target.run(&plan(right), &input, RunRequest { repeats: 3 }).unwrap();
+        let observed = target.run(&plan(right), &input, RunRequest::repeats(3)).unwrap();
         assert!(observed.input_unchanged && observed.broken_guard.is_none() && observed.outputs.len() == 3);
         assert!(observed.outputs.iter().all(|o| *o == observed.outputs[0]));
-        let stale = wrong::on_cpu().into_iter().find(|c| c.rung.name == "stale_output").unwrap();
-        let observed = target.run(&plan(stale), &input, RunRequest { repeats: 2 }).unwrap();
+        let stale = Reduce::wrong_on_cpu().into_iter().find(|c| c.rung.name == "stale_output").unwrap();
+        let observed = target.run(&plan(stale), &input, RunRequest::repeats(2)).unwrap();
         assert_eq!(observed.outputs, [0xffc0_deadu32.to_le_bytes().to_vec(), 0x5a5a_5a5au32.to_le_bytes().to_vec()]);
     }
 
     #[test]
     fn a_written_guard_is_seen() {
         let problem = ReduceProblem::whole(Operator::Sum, DType::F32, 8).unwrap();
-        let mut output = Output::new(&problem);
+        let mut output = Output::new(problem.output());
         assert_eq!(output.broken_guard(), None);
         let (start, len) = (output.bytes.first_byte(), output.bytes.bytes().len());
         output.bytes.allocation_mut()[start + len] ^= 1;

@@ -6,9 +6,8 @@
 use crate::error::{GateError, Result};
 use crate::target::Input;
 use rayon::prelude::*;
-use upsweep::ops::reduce::ReduceProblem;
 use upsweep::ops::reduce::operators::Number;
-use upsweep::types::{DType, Kind, Operator, dispatch};
+use upsweep::types::{DType, Kind, Layout, Operator, ReduceShape, dispatch};
 
 /// Where a special value stands in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -266,91 +265,116 @@ fn unit(h: u64, bits: u32) -> f64 {
     (h >> (64 - bits)) as f64 / 2f64.powi(bits as i32)
 }
 
-/// The input of a problem: gaps and guards that spoil every result, and the family's elements at the layout's places.
-///
-/// # Errors
-/// [`GateError::InvalidArgument`] if the family does not suit the problem, or came out constant.
-pub fn make(problem: &ReduceProblem, family: Family, seed: u64, shift: u64) -> Result<Input> {
-    let (operator, dtype) = (problem.operator(), problem.dtype());
-    if !family.suits_dtype(dtype) || !family.suits_operator(operator) {
-        return Err(GateError::InvalidArgument {
-            argument: "family",
-            got: format!("{} for {operator} of {dtype}", family.name()),
-            allowed: "the family must suit the operator and the dtype".into(),
-        });
-    }
-    let mut input = Input::new(dtype, problem.required_len(), shift);
-    dispatch!(dtype, T => fill(problem, family, seed, input.typed_mut::<T>()?));
-    check_not_constant(problem, family, &input)?;
-    Ok(input)
+/// Where a problem's elements lie, and what the data must suit.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    /// Rows of elements: the kept axes, and the axis (or axes) along which the op runs.
+    pub shape: &'a ReduceShape,
+    /// The element type.
+    pub dtype: DType,
+    /// The reduction whose pitfalls the data are to have; a scan's is its operator, a softmax's is logsumexp.
+    pub operator: Operator,
+    /// Elements of memory, from the base pointer.
+    pub required_len: u64,
 }
 
-fn fill<T: Number>(problem: &ReduceProblem, family: Family, seed: u64, data: &mut [T]) {
-    const PIECE: usize = 1 << 14;
-    let shape = problem.shape();
-    let generator = |row| Generator { family, operator: problem.operator(), seed, row, length: shape.length };
-    if shape.whole && shape.rows_are_contiguous() {
-        let start = shape.offset as usize;
-        data[start..start + shape.length as usize].par_chunks_mut(PIECE).enumerate().for_each(|(piece, elements)| {
-            for (element, position) in elements.iter_mut().zip((piece * PIECE) as u64..) {
-                *element = generator(0).element(position);
-            }
-        });
-    } else if is_packed(problem) {
-        let start = shape.offset as usize;
-        let elements = (shape.outputs * shape.length) as usize;
-        data[start..start + elements].par_chunks_mut(shape.length as usize).enumerate().for_each(|(row, elements)| {
-            for (element, position) in elements.iter_mut().zip(0..) {
-                *element = generator(row as u64).element(position);
-            }
-        });
-    } else {
-        for row in 0..shape.outputs {
-            for position in 0..shape.length {
-                data[shape.index(row, position) as usize] = generator(row).element(position);
+impl Rows<'_> {
+    /// The data: gaps and guards that spoil every result, and the family's elements at the layout's places.
+    ///
+    /// # Errors
+    /// [`GateError::InvalidArgument`] if the family does not suit the problem, or came out constant.
+    pub fn make(&self, family: Family, seed: u64, shift: u64) -> Result<Input> {
+        let (operator, dtype) = (self.operator, self.dtype);
+        if !family.suits_dtype(dtype) || !family.suits_operator(operator) {
+            return Err(GateError::InvalidArgument {
+                argument: "family",
+                got: format!("{} for {operator} of {dtype}", family.name()),
+                allowed: "the family must suit the operator and the dtype".into(),
+            });
+        }
+        let mut input = Input::new(dtype, self.required_len, shift);
+        dispatch!(dtype, T => self.fill(family, seed, input.typed_mut::<T>()?));
+        self.check_not_constant(family, &input)?;
+        Ok(input)
+    }
+
+    fn fill<T: Number>(&self, family: Family, seed: u64, data: &mut [T]) {
+        const PIECE: usize = 1 << 14;
+        let shape = self.shape;
+        let generator = |row| Generator { family, operator: self.operator, seed, row, length: shape.length };
+        if shape.whole && shape.rows_are_contiguous() {
+            let start = shape.offset as usize;
+            data[start..start + shape.length as usize].par_chunks_mut(PIECE).enumerate().for_each(|(piece, elements)| {
+                for (element, position) in elements.iter_mut().zip((piece * PIECE) as u64..) {
+                    *element = generator(0).element(position);
+                }
+            });
+        } else if self.is_packed() {
+            let start = shape.offset as usize;
+            let elements = (shape.outputs * shape.length) as usize;
+            data[start..start + elements].par_chunks_mut(shape.length as usize).enumerate().for_each(|(row, elements)| {
+                for (element, position) in elements.iter_mut().zip(0..) {
+                    *element = generator(row as u64).element(position);
+                }
+            });
+        } else {
+            for row in 0..shape.outputs {
+                for position in 0..shape.length {
+                    data[shape.index(row, position) as usize] = generator(row).element(position);
+                }
             }
         }
     }
+
+    /// Rows that follow each other without a gap, forwards.
+    fn is_packed(&self) -> bool {
+        let shape = self.shape;
+        let rows_touch = match shape.kept.as_slice() {
+            [] => true,
+            [only] => u64::try_from(only.stride) == Ok(shape.length),
+            _ => false,
+        };
+        rows_touch && shape.rows_are_contiguous() && shape.length > 0 && shape.reduced.len() == 1
+    }
+
+    /// A constant input proves little: any kernel that reads any element may pass.
+    fn check_not_constant(&self, family: Family, input: &Input) -> Result<()> {
+        let shape = self.shape;
+        let reads_one_element = shape.reduced.iter().all(|dim| dim.stride == 0 || dim.extent < 2);
+        if shape.length < 2 || shape.outputs == 0 || reads_one_element || family == Family::Identity {
+            return Ok(());
+        }
+        let size = input.dtype().size() as usize;
+        let at = |position| {
+            let start = shape.index(0, position) as usize * size;
+            &input.bytes()[start..start + size]
+        };
+        let first = at(0);
+        if (1..shape.length).any(|position| at(position) != first) {
+            return Ok(());
+        }
+        Err(GateError::InvalidArgument {
+            argument: "family",
+            got: format!("{} for {}, which is constant", family.name(), self.operator),
+            allowed: "the elements of a row must differ".into(),
+        })
+    }
 }
 
-/// Rows that follow each other without a gap, forwards.
-fn is_packed(problem: &ReduceProblem) -> bool {
-    let shape = problem.shape();
-    let rows_touch = match shape.kept.as_slice() {
-        [] => true,
-        [only] => u64::try_from(only.stride) == Ok(shape.length),
-        _ => false,
-    };
-    rows_touch && shape.rows_are_contiguous() && shape.length > 0 && shape.reduced.len() == 1
-}
-
-/// A constant input proves little: any kernel that reads any element may pass.
-fn check_not_constant(problem: &ReduceProblem, family: Family, input: &Input) -> Result<()> {
-    let shape = problem.shape();
-    let reads_one_element = shape.reduced.iter().all(|dim| dim.stride == 0 || dim.extent < 2);
-    if shape.length < 2 || shape.outputs == 0 || reads_one_element || family == Family::Identity {
-        return Ok(());
-    }
-    let size = input.dtype().size() as usize;
-    let at = |position| {
-        let start = shape.index(0, position) as usize * size;
-        &input.bytes()[start..start + size]
-    };
-    let first = at(0);
-    if (1..shape.length).any(|position| at(position) != first) {
-        return Ok(());
-    }
-    Err(GateError::InvalidArgument {
-        argument: "family",
-        got: format!("{} for {problem}, which is constant", family.name()),
-        allowed: "the elements of a row must differ".into(),
-    })
+/// A contiguous array of uniform data.
+///
+/// # Errors
+/// [`GateError`] for lengths beyond memory.
+pub fn uniform(dtype: DType, len: u64, seed: u64) -> Result<Input> {
+    let shape = ReduceShape::new(&Layout::contiguous(&[len])?, None)?;
+    Rows { shape: &shape, dtype, operator: Operator::Max, required_len: len }.make(Family::Uniform, seed, 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use upsweep::types::Layout;
+    use crate::judged::Judged;
+    use upsweep::ops::reduce::{Reduce, ReduceProblem};
 
     #[test]
     fn names_are_unique() {
@@ -367,7 +391,7 @@ mod tests {
                 for family in Family::ALL.into_iter().filter(|f| f.suits_dtype(dtype) && f.suits_operator(operator)) {
                     for (seed, length) in [(1, 2), (2, 2), (3, 3), (4, 33), (5, 1025)] {
                         let problem = ReduceProblem::whole(operator, dtype, length).unwrap();
-                        make(&problem, family, seed, 0).unwrap_or_else(|e| panic!("{operator} {dtype} {family:?}: {e}"));
+                        Reduce::make(&problem, family, seed, 0).unwrap_or_else(|e| panic!("{operator} {dtype} {family:?}: {e}"));
                     }
                 }
             }
@@ -377,16 +401,17 @@ mod tests {
     #[test]
     fn an_element_depends_on_seed_and_place_alone() {
         let problem = ReduceProblem::whole(Operator::Sum, DType::F32, 100_000).unwrap();
-        let (a, b) = (make(&problem, Family::Signed, 9, 0).unwrap(), make(&problem, Family::Signed, 9, 5).unwrap());
+        let (a, b) =
+            (Reduce::make(&problem, Family::Signed, 9, 0).unwrap(), Reduce::make(&problem, Family::Signed, 9, 5).unwrap());
         assert_eq!(a.bytes(), b.bytes());
-        assert_ne!(a.bytes(), make(&problem, Family::Signed, 10, 0).unwrap().bytes());
+        assert_ne!(a.bytes(), Reduce::make(&problem, Family::Signed, 10, 0).unwrap().bytes());
     }
 
     #[test]
     fn gaps_of_a_view_are_poisoned() {
         let layout = Layout::strided(&[4], &[2], 1).unwrap();
         let problem = ReduceProblem::new(Operator::Sum, DType::F32, &layout, None).unwrap();
-        let input = make(&problem, Family::Uniform, 1, 3).unwrap();
+        let input = Reduce::make(&problem, Family::Uniform, 1, 3).unwrap();
         let data = input.slice().typed::<f32>().unwrap();
         let nan: Vec<bool> = data.iter().map(|x| x.is_nan()).collect();
         assert_eq!(nan, [true, false, true, false, true, false, true, false]);
@@ -396,7 +421,7 @@ mod tests {
     fn specials_stand_where_they_should() {
         let problem = ReduceProblem::whole(Operator::Max, DType::F64, 9).unwrap();
         let nans = |place| {
-            let input = make(&problem, Family::With(Special::Nan, place), 1, 0).unwrap();
+            let input = Reduce::make(&problem, Family::With(Special::Nan, place), 1, 0).unwrap();
             let data = input.slice().typed::<f64>().unwrap();
             data.iter().enumerate().filter(|(_, x)| x.is_nan()).map(|(i, _)| i).collect::<Vec<_>>()
         };

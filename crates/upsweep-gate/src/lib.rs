@@ -30,12 +30,13 @@ pub mod cpu;
 pub mod cuda;
 mod error;
 pub mod families;
+pub mod judged;
 pub mod pairwise;
 pub mod record;
+pub mod reduce;
 pub mod statistics;
 pub mod target;
 pub mod timing;
 pub mod verify;
-pub mod wrong;
 
 pub use error::{GateError, Result};

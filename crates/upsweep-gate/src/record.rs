@@ -122,12 +122,36 @@ pub struct Peak {
     pub source: String,
 }
 
-/// A measured ceiling: the best plain read at this number of bytes.
+/// What moves through memory: decides which ceiling a figure stands beside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Traffic {
+    /// Next to nothing is written.
+    #[default]
+    Read,
+    /// As much is written as is read.
+    Copy,
+}
+
+impl Traffic {
+    /// Name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Traffic::Read => "read",
+            Traffic::Copy => "copy",
+        }
+    }
+}
+
+/// A measured ceiling: the best plain read, or copy, at this number of bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ceiling {
     /// The kernel's name.
     pub name: String,
-    /// Bytes it read.
+    /// What it moves.
+    #[serde(default)]
+    pub traffic: Traffic,
+    /// Bytes it moved, reads and writes together.
     pub bytes: u64,
     /// Median seconds.
     pub seconds: f64,
@@ -154,6 +178,9 @@ pub struct Row {
     pub n: u64,
     /// The shape, `n` or `rows x columns`, and which axis is reduced.
     pub shape: String,
+    /// What the problem moves.
+    #[serde(default)]
+    pub traffic: Traffic,
     /// Threads of a block, where the device has blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<u32>,

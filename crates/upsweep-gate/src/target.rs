@@ -1,16 +1,15 @@
 //! The device as the judge sees it, and the poisons and guards that every device shares.
 
 use crate::candidate::Candidate;
-use crate::cases::HugeCase;
 use crate::error::{GateError, Result};
+use crate::judged::{Huge, Judged, Traffic};
 use crate::record::{Ceiling, Device, Peak, Row};
 use crate::verify::Verified;
 use rayon::prelude::*;
 use std::path::Path;
 use upsweep::device::caps::Caps;
-use upsweep::flow::HostSlice;
-use upsweep::ops::reduce::ReducePlan;
-use upsweep::types::{DType, Operator, dispatch};
+use upsweep::flow::{HostSlice, Plan};
+use upsweep::types::{DType, dispatch};
 
 /// Elements of guard on each side of every buffer.
 pub const GUARD_ELEMENTS: usize = 64;
@@ -26,12 +25,8 @@ pub const GUARD_BYTE: u8 = 0xa5;
 /// that nothing was written: the first reads as NaN in f32 and as garbage elsewhere, the second as a plain number.
 pub const POISONS: [u32; 2] = [0xffc0_dead, 0x5a5a_5a5a];
 
-/// A device that runs plans for the judge.
-///
-/// An implementation owns its memory: it copies the input between guard bands at the asked shift, poisons the output
-/// between guard bands, hands scratch over filled with garbage at an odd address, and reports what it saw. It decides
-/// nothing: comparing is the judge's part.
-pub trait Target {
+/// A device as records know it, and the ceilings that it sets.
+pub trait Machine {
     /// What the planner needs to know of the device.
     fn caps(&self) -> Caps;
 
@@ -47,16 +42,29 @@ pub trait Target {
     /// Block sizes worth a sweep; empty where a plan has no block.
     fn blocks(&self) -> &[u32];
 
+    /// Measures the best known plain read, or copy, that moves `bytes` bytes in all, now.
+    ///
+    /// # Errors
+    /// What the library or the driver refuses.
+    fn ceiling(&mut self, traffic: Traffic, bytes: u64, repeats: u32) -> Result<Ceiling>;
+}
+
+/// A device that runs an operation's plans for the judge.
+///
+/// An implementation owns its memory: it copies the input between guard bands at the asked shift, poisons the output
+/// between guard bands, hands scratch over filled with garbage at an odd address, and reports what it saw. It decides
+/// nothing: comparing is the judge's part.
+pub trait Target<O: Judged>: Machine {
     /// Builds what the plans need, many at a time; later calls find it ready. Devices without a compiler do nothing.
     ///
     /// # Errors
     /// The first kernel that does not compile.
-    fn prefetch(&mut self, _plans: &[ReducePlan]) -> Result<()> {
+    fn prefetch(&mut self, _plans: &[Plan<O>]) -> Result<()> {
         Ok(())
     }
 
-    /// This device's forms of the wrong kernels, each under the name of its [`Fault`](crate::wrong::Fault).
-    fn wrong_kernels(&self) -> Vec<Candidate> {
+    /// This device's forms of the wrong kernels, each under the name of its [`Fault`](crate::judged::Fault).
+    fn wrong_kernels(&self) -> Vec<Candidate<O>> {
         vec![]
     }
 
@@ -64,30 +72,24 @@ pub trait Target {
     ///
     /// # Errors
     /// What the library or the driver refuses. A device error word is not an error here but part of [`Observed`].
-    fn run(&mut self, plan: &ReducePlan, input: &Input, request: RunRequest) -> Result<Observed>;
+    fn run(&mut self, plan: &Plan<O>, input: &Input, request: RunRequest) -> Result<Observed>;
 
-    /// Runs a plan on the closed-form data of a huge case, made on the device; `None` if this device makes no data.
-    fn run_huge(&mut self, _plan: &ReducePlan, _case: &HugeCase, _request: RunRequest) -> Option<Result<Observed>> {
+    /// Runs a plan on the closed-form data of a huge case, made on the device; the outputs are those of the case's
+    /// windows, one after the other. `None` if this device makes no data.
+    fn run_huge(&mut self, _plan: &Plan<O>, _case: &Huge<O>, _request: RunRequest) -> Option<Result<Observed>> {
         None
     }
 
     /// Verifies and times another library (a shared library that `peers/README.md` describes) on this target's own
-    /// buffers; `None` where the library does not have the combination.
+    /// buffers; `None` where the library does not have the problem.
     ///
     /// # Errors
     /// [`crate::GateError::InvalidArgument`] where the device has no peers; what the library or the driver refuses.
-    fn peer(
-        &mut self,
-        path: &Path,
-        _operator: Operator,
-        _dtype: DType,
-        _n: u64,
-        _request: &TimingRequest,
-    ) -> Result<Option<Row>> {
+    fn peer(&mut self, path: &Path, _problem: &O::Problem, _request: &TimingRequest) -> Result<Option<Row>> {
         Err(GateError::InvalidArgument {
             argument: "peer",
             got: path.display().to_string(),
-            allowed: "peers are libraries for CUDA devices; the CPU's are measured by peers/cpu_reduce.py".into(),
+            allowed: "peers are libraries for CUDA devices; the CPU's are measured by the programs in peers/".into(),
         })
     }
 
@@ -97,13 +99,7 @@ pub trait Target {
     /// What the library or the driver refuses.
     ///
     /// [`Timing::measure`]: crate::timing::Timing::measure
-    fn time(&mut self, verified: &Verified, request: &TimingRequest) -> Result<Samples>;
-
-    /// Measures the best known plain read of `bytes` bytes, now.
-    ///
-    /// # Errors
-    /// What the library or the driver refuses.
-    fn ceiling(&mut self, bytes: u64, repeats: u32) -> Result<Ceiling>;
+    fn time(&mut self, verified: &Verified<O>, request: &TimingRequest) -> Result<Samples>;
 }
 
 /// How [`Target::run`] runs.
@@ -111,6 +107,15 @@ pub trait Target {
 pub struct RunRequest {
     /// Runs on the same input; before run `r` the output is filled with `POISONS[r % 2]`.
     pub repeats: u32,
+    /// The output is the input's own memory, on devices where a caller can ask so.
+    pub in_place: bool,
+}
+
+impl RunRequest {
+    /// Runs into an output of its own.
+    pub fn repeats(repeats: u32) -> RunRequest {
+        RunRequest { repeats, in_place: false }
+    }
 }
 
 /// What [`Target::run`] saw.

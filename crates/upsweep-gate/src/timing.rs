@@ -1,10 +1,12 @@
 //! Times and throughputs, which only a verification opens.
 
 use crate::error::{GateError, Result};
+use crate::judged::Judged;
 use crate::record::{Peak, Row};
 use crate::statistics::Spread;
 use crate::target::{Samples, Target, TimingRequest};
 use crate::verify::{Verified, identity};
+use upsweep::flow::Problem;
 
 /// Inputs must exceed the last-level cache so many times before a time counts as one of memory.
 pub const CACHE_MULTIPLE: u64 = 4;
@@ -13,13 +15,14 @@ pub const CACHE_MULTIPLE: u64 = 4;
 ///
 /// ```compile_fail,E0451
 /// # use upsweep_gate::{timing::Timing, verify::Verified, statistics::Spread, target::Samples};
-/// # fn forge(verified: Verified, spread: Spread) -> Timing {
+/// # use upsweep::ops::reduce::Reduce;
+/// # fn forge(verified: Verified<Reduce>, spread: Spread) -> Timing<Reduce> {
 /// Timing { verified, spread, samples: Samples::default(), cache_resident: false }
 /// # }
 /// ```
-#[derive(Clone, Debug)]
-pub struct Timing {
-    verified: Verified,
+#[derive(Debug)]
+pub struct Timing<O: Judged> {
+    verified: Verified<O>,
     spread: Spread,
     samples: Samples,
     cache_resident: bool,
@@ -35,13 +38,13 @@ pub struct Throughput {
     bytes_per_second: f64,
 }
 
-impl Timing {
+impl<O: Judged> Timing<O> {
     /// Times a verified plan on the device that it was verified on.
     ///
     /// # Errors
     /// [`GateError::OtherDevice`]; [`GateError::Measurement`] for times that cannot be: none, not positive, or above
     /// the device's peak although the data cannot have been in a cache.
-    pub fn measure(verified: &Verified, target: &mut dyn Target, request: &TimingRequest) -> Result<Timing> {
+    pub fn measure(verified: &Verified<O>, target: &mut dyn Target<O>, request: &TimingRequest) -> Result<Timing<O>> {
         let asked = identity(&target.describe());
         if asked != verified.device() {
             return Err(GateError::OtherDevice { verified: verified.device().into(), asked });
@@ -75,7 +78,7 @@ impl Timing {
     }
 
     /// What was verified and timed.
-    pub fn verified(&self) -> &Verified {
+    pub fn verified(&self) -> &Verified<O> {
         &self.verified
     }
 
@@ -131,10 +134,11 @@ mod tests {
     use super::*;
     use crate::candidate::Candidate;
     use crate::cpu::CpuTarget;
-    use crate::verify::{Evidence, verify_plan, whole_problem};
+    use crate::verify::{Evidence, verify_plan};
     use upsweep::device::caps::Caps;
     use upsweep::device::cpu::Cpu;
     use upsweep::flow::Tuning;
+    use upsweep::ops::reduce::{Reduce, ReduceProblem};
     use upsweep::types::{DType, Operator};
 
     #[test]
@@ -142,8 +146,8 @@ mod tests {
         let cpu = Cpu::new();
         let Caps::Cpu(caps) = cpu.caps().clone() else { unreachable!("the CPU is no CUDA device") };
         let mut target = CpuTarget::new(caps.clone());
-        let problem = whole_problem(Operator::Sum, DType::F32, 10_000).unwrap();
-        let plan = Candidate::ladder(cpu.caps()).last().unwrap().plan(&problem, cpu.caps(), Tuning::default()).unwrap();
+        let problem = ReduceProblem::whole(Operator::Sum, DType::F32, 10_000).unwrap();
+        let plan = Candidate::<Reduce>::ladder(cpu.caps()).last().unwrap().plan(&problem, cpu.caps(), Tuning::default()).unwrap();
         let verified = verify_plan(&mut target, &plan, &Evidence::new(&problem, 3).unwrap()).unwrap();
         let request = TimingRequest { warm_up: 1, repeats: 5, seed: 1, footprint: 1 << 20 };
         let timing = Timing::measure(&verified, &mut target, &request).unwrap();

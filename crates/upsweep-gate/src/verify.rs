@@ -1,20 +1,19 @@
 //! Verification: cases against the oracle, determinism, wrong kernels; and the token that a pass makes.
 
 use crate::candidate::Candidate;
-use crate::cases::{self, Case, HUGE, HugeCase, Level};
+use crate::cases::Level;
 use crate::comparator::{Agreement, compare_outputs};
 use crate::error::{GateError, Result};
-use crate::families::{self, Family, hash};
+use crate::families::{Family, hash};
+use crate::judged::{Ask, Fault, Huge, Judged};
 use crate::record::{Device, Host, Kind, Record, RungSummary, SCHEMA, VerifySummary, WrongKernel};
 use crate::target::{Input, Observed, RunRequest, Target};
-use crate::wrong::{Fault, faults};
 use std::collections::BTreeMap;
 use std::fmt;
 use upsweep::device::caps::Caps;
-use upsweep::flow::{Expect, Op, Tuning};
-use upsweep::ops::reduce::oracle::{Expected, reference};
-use upsweep::ops::reduce::{Reduce, ReducePlan, ReduceProblem, ReduceRung};
-use upsweep::types::{Accuracy, DType, Operator};
+use upsweep::flow::{Expect, Plan, Problem, Rung, Tuning};
+use upsweep::ops::reduce::oracle::Expected;
+use upsweep::types::DType;
 
 /// Runs that are compared bit by bit where a rung claims determinism.
 pub const DETERMINISM_RUNS: u32 = 20;
@@ -31,8 +30,8 @@ const PREFETCH: usize = 128;
 /// Which part of the ladder is judged; an empty list means all.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Operators.
-    pub operators: Vec<Operator>,
+    /// Operators, by name.
+    pub operators: Vec<String>,
     /// Dtypes.
     pub dtypes: Vec<DType>,
     /// Rungs, by number, name or `number-name`.
@@ -44,17 +43,21 @@ impl Selection {
     ///
     /// # Errors
     /// [`upsweep::Error::UnknownRung`] for a name that the device's ladder does not have.
-    pub fn candidates(&self, caps: &Caps) -> Result<Vec<Candidate>> {
+    pub fn candidates<O: Judged>(&self, caps: &Caps) -> Result<Vec<Candidate<O>>> {
         if self.rungs.is_empty() {
             return Ok(Candidate::ladder(caps).collect());
         }
-        let wanted: Vec<&'static ReduceRung> =
-            self.rungs.iter().map(|name| ReduceRung::find(caps.kind(), name)).collect::<upsweep::Result<_>>()?;
+        let wanted: Vec<&'static Rung<O>> =
+            self.rungs.iter().map(|name| Rung::find(caps.kind(), name)).collect::<upsweep::Result<_>>()?;
         Ok(Candidate::ladder(caps).filter(|c| wanted.iter().any(|w| std::ptr::eq(*w, c.rung))).collect())
     }
 
-    fn takes(&self, operator: Operator, dtype: DType) -> bool {
-        (self.operators.is_empty() || self.operators.contains(&operator))
+    fn takes<O: Judged>(&self, case: &O::Case) -> bool {
+        self.names(case.operator(), case.dtype())
+    }
+
+    fn names(&self, operator: &str, dtype: DType) -> bool {
+        (self.operators.is_empty() || self.operators.iter().any(|o| o == operator))
             && (self.dtypes.is_empty() || self.dtypes.contains(&dtype))
     }
 }
@@ -70,11 +73,11 @@ pub struct Context {
 
 impl Context {
     /// A record of a target with nothing in it yet.
-    pub(crate) fn record(&self, kind: Kind, target: &dyn Target, seed: u64) -> Record {
+    pub(crate) fn record<O: Judged>(&self, kind: Kind, target: &dyn Target<O>, seed: u64) -> Record {
         Record {
             schema: SCHEMA,
             kind,
-            op: Reduce::NAME.into(),
+            op: O::NAME.into(),
             command: self.command.clone(),
             commit: self.commit.clone(),
             seed,
@@ -150,7 +153,7 @@ impl VerifyReport {
     }
 
     /// The report as a record.
-    pub fn into_record(self, target: &dyn Target, context: &Context) -> Record {
+    pub fn into_record<O: Judged>(self, target: &dyn Target<O>, context: &Context) -> Record {
         let record = context.record(Kind::Verify, target, self.seed);
         Record { verify: Some(self.summary), rungs: self.rungs, wrong_kernels: self.wrong_kernels, ..record }
     }
@@ -178,7 +181,7 @@ impl fmt::Display for Rejection {
 /// It cannot be built by hand:
 ///
 /// ```compile_fail,E0451
-/// # fn forge(plan: upsweep::ops::reduce::ReducePlan) -> upsweep_gate::verify::Verified {
+/// # fn forge(plan: upsweep::ops::reduce::ReducePlan) -> upsweep_gate::verify::Verified<upsweep::ops::reduce::Reduce> {
 /// upsweep_gate::verify::Verified { plan, device: String::new(), agreement: Default::default() }
 /// # }
 /// ```
@@ -186,25 +189,31 @@ impl fmt::Display for Rejection {
 /// or read from a file:
 ///
 /// ```compile_fail,E0277
-/// let forged: upsweep_gate::verify::Verified = serde_json::from_str("{}").unwrap();
+/// let forged: upsweep_gate::verify::Verified<upsweep::ops::reduce::Reduce> = serde_json::from_str("{}").unwrap();
 /// ```
 ///
 /// or come from nothing:
 ///
 /// ```compile_fail,E0277
 /// fn default<T: Default>() -> T { T::default() }
-/// let forged: upsweep_gate::verify::Verified = default();
+/// let forged: upsweep_gate::verify::Verified<upsweep::ops::reduce::Reduce> = default();
 /// ```
-#[derive(Clone, Debug)]
-pub struct Verified {
-    plan: ReducePlan,
+#[derive(Debug)]
+pub struct Verified<O: Judged> {
+    plan: Plan<O>,
     device: String,
     agreement: Agreement,
 }
 
-impl Verified {
+impl<O: Judged> Clone for Verified<O> {
+    fn clone(&self) -> Self {
+        Verified { plan: self.plan.clone(), device: self.device.clone(), agreement: self.agreement }
+    }
+}
+
+impl<O: Judged> Verified<O> {
     /// The plan that was verified: rung, operator, dtype, shape and launches.
-    pub fn plan(&self) -> &ReducePlan {
+    pub fn plan(&self) -> &Plan<O> {
         &self.plan
     }
 
@@ -226,8 +235,8 @@ pub(crate) fn identity(device: &Device) -> String {
 
 /// Inputs of a problem with their right answers: made once, used for every rung.
 #[derive(Debug)]
-pub struct Evidence {
-    problem: ReduceProblem,
+pub struct Evidence<O: Judged> {
+    problem: O::Problem,
     rounds: Vec<Round>,
 }
 
@@ -238,26 +247,20 @@ struct Round {
     expected: Vec<Expected>,
 }
 
-impl Evidence {
+impl<O: Judged> Evidence<O> {
     /// Two rounds of data, of different families, each from a fresh seed that follows from `seed`.
     ///
     /// # Errors
     /// [`GateError`] if the library refuses.
-    pub fn new(problem: &ReduceProblem, seed: u64) -> Result<Evidence> {
-        let families = match problem.operator() {
-            Operator::Prod | Operator::WrappingProd => [Family::Signed, Family::Uniform],
-            Operator::ArgMin | Operator::ArgMax => [Family::Signed, Family::Ties],
-            Operator::Min | Operator::Max | Operator::NanMin | Operator::NanMax => [Family::Signed, Family::Growing],
-            Operator::WrappingSum => [Family::Uniform, Family::Alternating],
-            Operator::Sum | Operator::Mean | Operator::LogSumExp => [Family::Signed, Family::Offset],
-        };
+    pub fn new(problem: &O::Problem, seed: u64) -> Result<Evidence<O>> {
         let round = |(position, family): (u64, Family)| -> Result<Round> {
             let seed = hash(seed, position);
-            let input = families::make(problem, family, seed, 0)?;
-            let expected = reference(problem, input.slice())?;
+            let input = O::make(problem, family, seed, 0)?;
+            let expected = O::reference(problem, input.slice())?;
             Ok(Round { name: format!("{problem}, {} data of seed {seed:#x}", family.name()), input, expected })
         };
-        Ok(Evidence { problem: problem.clone(), rounds: (0..).zip(families).map(round).collect::<Result<_>>()? })
+        let rounds = (0..).zip(O::evidence(problem)).map(round).collect::<Result<_>>()?;
+        Ok(Evidence { problem: problem.clone(), rounds })
     }
 }
 
@@ -265,7 +268,7 @@ impl Evidence {
 ///
 /// # Errors
 /// [`GateError::Rejected`] if a result is wrong; [`GateError::InvalidArgument`] if the evidence is of another problem.
-pub fn verify_plan(target: &mut dyn Target, plan: &ReducePlan, evidence: &Evidence) -> Result<Verified> {
+pub fn verify_plan<O: Judged>(target: &mut dyn Target<O>, plan: &Plan<O>, evidence: &Evidence<O>) -> Result<Verified<O>> {
     if evidence.problem != plan.problem {
         return Err(GateError::InvalidArgument {
             argument: "evidence",
@@ -275,8 +278,8 @@ pub fn verify_plan(target: &mut dyn Target, plan: &ReducePlan, evidence: &Eviden
     }
     let mut agreement = Agreement::default();
     for round in &evidence.rounds {
-        let observed = target.run(plan, &round.input, RunRequest { repeats: CASE_RUNS })?;
-        match judge(plan, &round.expected, &observed, CASE_RUNS) {
+        let observed = target.run(plan, &round.input, RunRequest::repeats(CASE_RUNS))?;
+        match judge(plan, &round.expected, &observed, RunRequest::repeats(CASE_RUNS)) {
             Ok(found) => agreement = agreement.worse(found),
             Err(why) => {
                 let rung = crate::candidate::rung_name(plan.rung);
@@ -289,14 +292,20 @@ pub fn verify_plan(target: &mut dyn Target, plan: &ReducePlan, evidence: &Eviden
 
 /// The verdict on what a run left behind. Everything that can be wrong with it is decided here, for rungs and for
 /// wrong kernels alike.
-fn judge(plan: &ReducePlan, expected: &[Expected], observed: &Observed, runs: u32) -> Result<Agreement, String> {
+fn judge<O: Judged>(
+    plan: &Plan<O>,
+    expected: &[Expected],
+    observed: &Observed,
+    request: RunRequest,
+) -> Result<Agreement, String> {
+    let RunRequest { repeats: runs, in_place } = request;
     if let Some(error) = &observed.device_error {
         return Err(format!("the device reported `{error}`"));
     }
     if let Some(guard) = &observed.broken_guard {
         return Err(guard.clone());
     }
-    if !observed.input_unchanged {
+    if !observed.input_unchanged && !in_place {
         return Err("the input was written".into());
     }
     if observed.outputs.len() != runs as usize {
@@ -304,7 +313,7 @@ fn judge(plan: &ReducePlan, expected: &[Expected], observed: &Observed, runs: u3
     }
     let mut agreement = Agreement::default();
     for (run, output) in observed.outputs.iter().enumerate() {
-        let found = compare_outputs(expected, output, plan.problem.output_dtype());
+        let found = compare_outputs(expected, output, plan.problem.output().dtype);
         agreement = agreement.worse(found.map_err(|why| format!("run {run}: {why}"))?);
     }
     if plan.rung.deterministic
@@ -323,14 +332,14 @@ enum Outcome {
 }
 
 /// A rung and its counts.
-struct Judged {
-    candidate: Candidate,
+struct OnTrial<O: Judged> {
+    candidate: Candidate<O>,
     summary: RungSummary,
 }
 
-impl Judged {
-    fn new(candidate: Candidate) -> Judged {
-        Judged { candidate, summary: RungSummary { rung: candidate.name(), ..RungSummary::default() } }
+impl<O: Judged> OnTrial<O> {
+    fn new(candidate: Candidate<O>) -> OnTrial<O> {
+        OnTrial { candidate, summary: RungSummary { rung: candidate.name(), ..RungSummary::default() } }
     }
 
     fn count(&mut self, case: &str, family: Option<Family>, outcome: Outcome) {
@@ -371,7 +380,7 @@ impl Judged {
 }
 
 /// Plans a candidate; a missing claim is an outcome.
-fn plan_of(candidate: &Candidate, problem: &ReduceProblem, caps: &Caps) -> Result<ReducePlan, Outcome> {
+fn plan_of<O: Judged>(candidate: &Candidate<O>, problem: &O::Problem, caps: &Caps) -> Result<Plan<O>, Outcome> {
     candidate.plan(problem, caps, Tuning::default()).map_err(|error| match error {
         upsweep::Error::NotClaimed { why, .. } => Outcome::NotClaimed(why),
         other => Outcome::Failed(other.to_string()),
@@ -379,11 +388,17 @@ fn plan_of(candidate: &Candidate, problem: &ReduceProblem, caps: &Caps) -> Resul
 }
 
 /// Runs a planned case.
-fn run_case(target: &mut dyn Target, plan: &ReducePlan, input: &Input, expected: &[Expected], runs: u32) -> Outcome {
+fn run_case<O: Judged>(
+    target: &mut dyn Target<O>,
+    plan: &Plan<O>,
+    input: &Input,
+    expected: &[Expected],
+    request: RunRequest,
+) -> Outcome {
     // What the driver refuses is a failure of the rung that asked; the judge goes on with the next.
-    match target.run(plan, input, RunRequest { repeats: runs }) {
+    match target.run(plan, input, request) {
         Err(error) => Outcome::Failed(error.to_string()),
-        Ok(observed) => match judge(plan, expected, &observed, runs) {
+        Ok(observed) => match judge(plan, expected, &observed, request) {
             Ok(agreement) => Outcome::Passed(agreement),
             Err(why) => Outcome::Failed(why),
         },
@@ -395,17 +410,24 @@ fn run_case(target: &mut dyn Target, plan: &ReducePlan, input: &Input, expected:
 /// # Errors
 /// [`GateError::Library`] for a selection that names no rung of the device. Wrong answers, and what the driver refuses
 /// of a rung, are not errors: they are in the report.
-pub fn verify(target: &mut dyn Target, options: &VerifyOptions, progress: OnProgress<'_>) -> Result<VerifyReport> {
+pub fn verify<O: Judged>(target: &mut dyn Target<O>, options: &VerifyOptions, progress: OnProgress<'_>) -> Result<VerifyReport> {
     let caps = target.caps();
-    let mut judged: Vec<Judged> = options.selection.candidates(&caps)?.into_iter().map(Judged::new).collect();
+    let mut judged: Vec<OnTrial<O>> = options.selection.candidates(&caps)?.into_iter().map(OnTrial::new).collect();
     let selection = &options.selection;
-    let cases: Vec<Case> = cases::cases(options.level).into_iter().filter(|c| selection.takes(c.operator, c.dtype)).collect();
-    let huge: Vec<HugeCase> = match options.level {
-        Level::Huge => HUGE.into_iter().filter(|c| selection.takes(c.operator, c.dtype)).collect(),
+    let takes = |case: &O::Case| selection.takes::<O>(case);
+    let cases: Vec<O::Case> = O::cases(options.level).into_iter().filter(takes).collect();
+    let huge: Vec<Huge<O>> = match options.level {
+        Level::Huge => {
+            let named = |case: &Huge<O>| selection.names(O::operator_of(&case.problem), case.problem.input().dtype);
+            O::huge_cases().into_iter().filter(named).collect()
+        }
         _ => vec![],
     };
-    let determinism = if options.level == Level::Huge { vec![] } else { determinism_cases(options) };
-    let faults = if options.wrong_kernels { faults() } else { vec![] };
+    let determinism: Vec<O::Case> = match options.level {
+        Level::Huge => vec![],
+        level => O::determinism_cases(level).into_iter().filter(takes).collect(),
+    };
+    let faults: Vec<Fault<O>> = if options.wrong_kernels { O::faults() } else { vec![] };
     let total = (cases.len() + huge.len() + determinism.len() + faults.len()) as u64;
     let mut done = 0;
     let mut step = |what: &dyn fmt::Display| {
@@ -421,17 +443,16 @@ pub fn verify(target: &mut dyn Target, options: &VerifyOptions, progress: OnProg
         judge_case(target, &caps, &mut judged, case, hash(options.seed, position as u64), CASE_RUNS)?;
     }
     for case in &huge {
-        let name = format!("{} of {}, {} elements", case.operator, case.dtype, case.length);
-        step(&name);
-        judge_huge(target, &caps, &mut judged, case, &name)?;
+        step(case);
+        judge_huge(target, &caps, &mut judged, case);
     }
     for case in &determinism {
         let name = format!("{DETERMINISM_RUNS} runs of {case}");
         step(&name);
-        let claiming = |judged: &&mut Judged| judged.candidate.rung.deterministic;
+        let claiming = |judged: &&mut OnTrial<O>| judged.candidate.rung.deterministic;
         for one in judged.iter_mut().filter(claiming) {
             let before = one.summary.failed;
-            let seed = hash(options.seed, u64::MAX - case.length);
+            let seed = hash(options.seed, u64::MAX - case.length());
             let asked = one.summary.passed + one.summary.failed;
             judge_case(target, &caps, std::slice::from_mut(one), case, seed, DETERMINISM_RUNS)?;
             if one.summary.passed + one.summary.failed > asked {
@@ -446,7 +467,7 @@ pub fn verify(target: &mut dyn Target, options: &VerifyOptions, progress: OnProg
         wrong_kernels.push(judge_fault(target, &caps, fault, options.seed)?);
     }
 
-    let rungs: Vec<RungSummary> = judged.into_iter().map(Judged::finish).collect();
+    let rungs: Vec<RungSummary> = judged.into_iter().map(OnTrial::finish).collect();
     let mut summary = VerifySummary { level: options.level.name().into(), ..VerifySummary::default() };
     for rung in &rungs {
         summary.passed += rung.passed;
@@ -459,26 +480,7 @@ pub fn verify(target: &mut dyn Target, options: &VerifyOptions, progress: OnProg
     Ok(VerifyReport { summary, rungs, wrong_kernels, seed: options.seed })
 }
 
-/// Cases in which an order of additions that varies would show: operators that round, and argmax, whose ties could be
-/// broken by arrival.
-fn determinism_cases(options: &VerifyOptions) -> Vec<Case> {
-    let length = if options.level == Level::Full { (1 << 20) + 13 } else { (1 << 17) + 13 };
-    let case = |operator, dtype| {
-        let family = if operator == Operator::ArgMax { Family::Ties } else { Family::Signed };
-        Case::whole(operator, dtype, family, length)
-    };
-    let mut cases = vec![];
-    for operator in [Operator::Sum, Operator::Prod, Operator::Mean, Operator::LogSumExp, Operator::ArgMax] {
-        for dtype in [DType::F32, DType::F64, DType::F16] {
-            if options.selection.takes(operator, dtype) {
-                cases.push(case(operator, dtype));
-            }
-        }
-    }
-    cases
-}
-
-fn prefetch(target: &mut dyn Target, caps: &Caps, judged: &[Judged], cases: &[Case]) -> Result<()> {
+fn prefetch<O: Judged>(target: &mut dyn Target<O>, caps: &Caps, judged: &[OnTrial<O>], cases: &[O::Case]) -> Result<()> {
     let mut plans = vec![];
     for case in cases {
         let problem = case.problem()?;
@@ -490,7 +492,14 @@ fn prefetch(target: &mut dyn Target, caps: &Caps, judged: &[Judged], cases: &[Ca
 }
 
 /// Runs one case for every rung; its data and its answer are made once.
-fn judge_case(target: &mut dyn Target, caps: &Caps, judged: &mut [Judged], case: &Case, seed: u64, runs: u32) -> Result<()> {
+fn judge_case<O: Judged>(
+    target: &mut dyn Target<O>,
+    caps: &Caps,
+    judged: &mut [OnTrial<O>],
+    case: &O::Case,
+    seed: u64,
+    runs: u32,
+) -> Result<()> {
     let problem = case.problem()?;
     let name = case.to_string();
     let mut data: Option<(Input, Vec<Expected>)> = None;
@@ -500,42 +509,44 @@ fn judge_case(target: &mut dyn Target, caps: &Caps, judged: &mut [Judged], case:
             Ok(plan) => {
                 if data.is_none() {
                     let input = case.input(&problem, seed)?;
-                    let expected = reference(&problem, input.slice())?;
+                    let expected = O::reference(&problem, input.slice())?;
                     data = Some((input, expected));
                 }
                 match &data {
-                    Some((input, expected)) => run_case(target, &plan, input, expected, runs),
+                    Some((input, expected)) => {
+                        let request = RunRequest { repeats: runs, in_place: case.in_place() };
+                        run_case(target, &plan, input, expected, request)
+                    }
                     None => unreachable!("the data was just made"),
                 }
             }
         };
-        one.count(&format!("{name}, seed {seed:#x}"), Some(case.family), outcome);
+        one.count(&format!("{name}, seed {seed:#x}"), Some(case.family()), outcome);
     }
     Ok(())
 }
 
-fn judge_huge(target: &mut dyn Target, caps: &Caps, judged: &mut [Judged], case: &HugeCase, name: &str) -> Result<()> {
-    let problem = ReduceProblem::whole(case.operator, case.dtype, case.length)?;
-    let expected = [Expected::Exact(case.answer().into())];
+fn judge_huge<O: Judged>(target: &mut dyn Target<O>, caps: &Caps, judged: &mut [OnTrial<O>], case: &Huge<O>) {
+    let expected = case.expected();
+    let request = RunRequest::repeats(CASE_RUNS);
     for one in judged {
-        let outcome = match plan_of(&one.candidate, &problem, caps) {
+        let outcome = match plan_of(&one.candidate, &case.problem, caps) {
             Err(outcome) => outcome,
-            Ok(plan) => match target.run_huge(&plan, case, RunRequest { repeats: CASE_RUNS }) {
+            Ok(plan) => match target.run_huge(&plan, case, request) {
                 None => Outcome::NotClaimed("the device makes no data of its own".into()),
                 Some(Err(error)) => Outcome::Failed(error.to_string()),
-                Some(Ok(observed)) => match judge(&plan, &expected, &observed, CASE_RUNS) {
+                Some(Ok(observed)) => match judge(&plan, &expected, &observed, request) {
                     Ok(agreement) => Outcome::Passed(agreement),
                     Err(why) => Outcome::Failed(why),
                 },
             },
         };
-        one.count(name, None, outcome);
+        one.count(&case.to_string(), None, outcome);
     }
-    Ok(())
 }
 
 /// Runs a device's form of a fault on the case that must reject it.
-fn judge_fault(target: &mut dyn Target, caps: &Caps, fault: &Fault, seed: u64) -> Result<WrongKernel> {
+fn judge_fault<O: Judged>(target: &mut dyn Target<O>, caps: &Caps, fault: &Fault<O>, seed: u64) -> Result<WrongKernel> {
     let result = |rejected, by: String| {
         Ok(WrongKernel { name: fault.name.into(), fault: fault.fault.into(), rejected, skipped: false, by: Some(by) })
     };
@@ -552,11 +563,12 @@ fn judge_fault(target: &mut dyn Target, caps: &Caps, fault: &Fault, seed: u64) -
         Err(Outcome::Passed(_)) => unreachable!("planning passes nothing"),
     };
     let input = fault.case.input(&problem, hash(seed, 0))?;
-    let expected = reference(&problem, input.slice())?;
-    match target.run(&plan, &input, RunRequest { repeats: fault.runs }) {
+    let expected = O::reference(&problem, input.slice())?;
+    let request = RunRequest { repeats: fault.runs, in_place: fault.case.in_place() };
+    match target.run(&plan, &input, request) {
         // A kernel that did not run was not rejected for its fault.
         Err(error) => result(false, format!("it was not run: {error}")),
-        Ok(observed) => match judge(&plan, &expected, &observed, fault.runs) {
+        Ok(observed) => match judge(&plan, &expected, &observed, request) {
             Ok(_) => result(false, format!("it passed: {}", fault.case)),
             Err(why) => result(true, format!("{}: {why}", fault.case)),
         },
@@ -568,19 +580,16 @@ pub fn skipped_in_words(skipped: &BTreeMap<String, u64>) -> String {
     skipped.iter().map(|(why, count)| format!("{count} x {why}")).collect::<Vec<_>>().join("; ")
 }
 
-/// The problem of a whole array at an accuracy.
-pub(crate) fn whole_problem(operator: Operator, dtype: DType, n: u64) -> Result<ReduceProblem> {
-    Ok(ReduceProblem::whole(operator, dtype, n)?.with_accuracy(Accuracy::Fast)?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cpu::CpuTarget;
-    use crate::target::{Samples, TimingRequest};
-    use crate::wrong;
+    use crate::judged::Traffic;
+    use crate::target::{Machine, Samples, TimingRequest};
     use upsweep::device::caps::DeviceKind;
     use upsweep::device::cpu::Cpu;
+    use upsweep::ops::reduce::{Reduce, ReducePlan, ReduceProblem, ReduceRung};
+    use upsweep::types::Operator;
 
     fn target() -> CpuTarget {
         match Cpu::new().caps() {
@@ -597,14 +606,14 @@ mod tests {
     #[test]
     fn the_cpu_ladder_passes_and_every_wrong_kernel_is_rejected() {
         let mut steps = 0;
-        let report = verify(&mut target(), &options(Selection::default(), true), &mut |_| steps += 1).unwrap();
+        let report = verify::<Reduce>(&mut target(), &options(Selection::default(), true), &mut |_| steps += 1).unwrap();
         for rung in &report.rungs {
             assert_eq!(rung.verdict, "passed", "{rung:#?}");
             assert!(rung.passed > 200 && rung.worst_error_over_bound.is_some());
             assert_eq!(rung.deterministic, Some(true), "{}", rung.rung);
         }
-        assert_eq!(report.wrong_kernels.len(), faults().len());
-        for (wrong, fault) in report.wrong_kernels.iter().zip(faults()) {
+        assert_eq!(report.wrong_kernels.len(), Reduce::faults().len());
+        for (wrong, fault) in report.wrong_kernels.iter().zip(Reduce::faults()) {
             // What the CPU cannot have is shown as skipped, nothing else is.
             let on_cpu = fault.forms.contains(&DeviceKind::Cpu);
             assert_eq!((wrong.rejected, wrong.skipped), (on_cpu, !on_cpu), "{wrong:#?}");
@@ -617,8 +626,8 @@ mod tests {
     fn the_cases_of_the_faults_are_passable() {
         let (mut target, seed) = (target(), 0x5eed);
         let caps = target.caps();
-        for fault in faults() {
-            let mut judged: Vec<Judged> = Candidate::ladder(&caps).map(Judged::new).collect();
+        for fault in Reduce::faults() {
+            let mut judged: Vec<OnTrial<Reduce>> = Candidate::ladder(&caps).map(OnTrial::new).collect();
             judge_case(&mut target, &caps, &mut judged, &fault.case, hash(seed, 0), fault.runs).unwrap();
             for one in judged {
                 assert_eq!((one.summary.passed, one.summary.failed), (1, 0), "{}: {:#?}", fault.name, one.summary);
@@ -628,7 +637,7 @@ mod tests {
 
     /// A device that hands over a right kernel under a fault's name: `verify` must not pass.
     struct Liar(CpuTarget);
-    impl Target for Liar {
+    impl Machine for Liar {
         fn caps(&self) -> Caps {
             self.0.caps()
         }
@@ -644,8 +653,13 @@ mod tests {
         fn blocks(&self) -> &[u32] {
             &[]
         }
-        fn wrong_kernels(&self) -> Vec<Candidate> {
-            let mut forms = wrong::on_cpu();
+        fn ceiling(&mut self, traffic: Traffic, bytes: u64, repeats: u32) -> Result<crate::record::Ceiling> {
+            self.0.ceiling(traffic, bytes, repeats)
+        }
+    }
+    impl Target<Reduce> for Liar {
+        fn wrong_kernels(&self) -> Vec<Candidate<Reduce>> {
+            let mut forms = Reduce::wrong_on_cpu();
             let right = ReduceRung::find(DeviceKind::Cpu, "pairwise").unwrap();
             let copy = ReduceRung {
                 number: "wrong",
@@ -666,18 +680,15 @@ mod tests {
         fn run(&mut self, plan: &ReducePlan, input: &Input, request: RunRequest) -> Result<Observed> {
             self.0.run(plan, input, request)
         }
-        fn time(&mut self, verified: &Verified, request: &TimingRequest) -> Result<Samples> {
+        fn time(&mut self, verified: &Verified<Reduce>, request: &TimingRequest) -> Result<Samples> {
             self.0.time(verified, request)
-        }
-        fn ceiling(&mut self, bytes: u64, repeats: u32) -> Result<crate::record::Ceiling> {
-            self.0.ceiling(bytes, repeats)
         }
     }
 
     #[test]
     fn a_wrong_kernel_that_passes_or_is_missing_fails_verify() {
-        let selection = Selection { operators: vec![Operator::Sum], dtypes: vec![DType::F32], rungs: vec!["pairwise".into()] };
-        let report = verify(&mut Liar(target()), &options(selection, true), &mut |_| {}).unwrap();
+        let selection = Selection { operators: vec!["sum".into()], dtypes: vec![DType::F32], rungs: vec!["pairwise".into()] };
+        let report = verify::<Reduce>(&mut Liar(target()), &options(selection, true), &mut |_| {}).unwrap();
         let accepted: Vec<&str> =
             report.wrong_kernels.iter().filter(|w| !w.rejected && !w.skipped).map(|w| w.name.as_str()).collect();
         assert_eq!(accepted, ["stale_output", "zeros"]);
@@ -687,19 +698,24 @@ mod tests {
     #[test]
     fn nothing_asked_is_unverified() {
         // No case is left: wrapping sums of floats do not exist.
-        let selection = Selection { operators: vec![Operator::WrappingSum], dtypes: vec![DType::F32], rungs: vec!["3".into()] };
-        let report = verify(&mut target(), &options(selection, false), &mut |_| {}).unwrap();
+        let selection = Selection { operators: vec!["wrapping_sum".into()], dtypes: vec![DType::F32], rungs: vec!["3".into()] };
+        let report = verify::<Reduce>(&mut target(), &options(selection, false), &mut |_| {}).unwrap();
         assert_eq!(report.rungs[0].verdict, "unverified");
         assert!(!report.passed());
         let huge = VerifyOptions { level: Level::Huge, ..options(Selection::default(), false) };
-        let report = verify(&mut target(), &huge, &mut |_| {}).unwrap();
-        assert!(report.rungs.iter().all(|r| r.verdict == "unverified" && r.skipped.values().sum::<u64>() == HUGE.len() as u64));
+        let report = verify::<Reduce>(&mut target(), &huge, &mut |_| {}).unwrap();
+        assert!(
+            report
+                .rungs
+                .iter()
+                .all(|r| r.verdict == "unverified" && r.skipped.values().sum::<u64>() == Reduce::huge_cases().len() as u64)
+        );
     }
 
     #[test]
     fn unknown_rungs_are_typed_errors() {
         let selection = Selection { rungs: vec!["no such".into()], ..Selection::default() };
-        let error = verify(&mut target(), &options(selection, false), &mut |_| {}).unwrap_err();
+        let error = verify::<Reduce>(&mut target(), &options(selection, false), &mut |_| {}).unwrap_err();
         assert!(matches!(error, GateError::Library(upsweep::Error::UnknownRung { .. })), "{error}");
     }
 
@@ -707,16 +723,16 @@ mod tests {
     fn broken_guards_written_inputs_and_device_errors_are_rejected() {
         let mut target = target();
         let caps = target.caps();
-        let problem = whole_problem(Operator::Sum, DType::F32, 10).unwrap();
-        let plan = Candidate::ladder(&caps).next().unwrap().plan(&problem, &caps, Tuning::default()).unwrap();
-        let input = families::make(&problem, Family::Signed, 1, 0).unwrap();
-        let expected = reference(&problem, input.slice()).unwrap();
-        let right = target.run(&plan, &input, RunRequest { repeats: 2 }).unwrap();
-        assert!(judge(&plan, &expected, &right, 2).is_ok());
+        let problem = ReduceProblem::whole(Operator::Sum, DType::F32, 10).unwrap();
+        let plan = Candidate::<Reduce>::ladder(&caps).next().unwrap().plan(&problem, &caps, Tuning::default()).unwrap();
+        let input = Reduce::make(&problem, Family::Signed, 1, 0).unwrap();
+        let expected = Reduce::reference(&problem, input.slice()).unwrap();
+        let right = target.run(&plan, &input, RunRequest::repeats(2)).unwrap();
+        assert!(judge(&plan, &expected, &right, RunRequest::repeats(2)).is_ok());
         let spoiled = |spoil: &dyn Fn(&mut Observed)| {
             let mut observed = right.clone();
             spoil(&mut observed);
-            judge(&plan, &expected, &observed, 2).unwrap_err()
+            judge(&plan, &expected, &observed, RunRequest::repeats(2)).unwrap_err()
         };
         assert!(spoiled(&|o| o.broken_guard = Some("guard".into())).contains("guard"));
         assert!(spoiled(&|o| o.input_unchanged = false).contains("input"));
@@ -729,13 +745,13 @@ mod tests {
     fn a_token_is_for_its_own_problem() {
         let mut target = target();
         let caps = target.caps();
-        let problem = whole_problem(Operator::Sum, DType::F32, 1000).unwrap();
-        let other = whole_problem(Operator::Sum, DType::F32, 1001).unwrap();
-        let plan = Candidate::ladder(&caps).next().unwrap().plan(&problem, &caps, Tuning::default()).unwrap();
+        let problem = ReduceProblem::whole(Operator::Sum, DType::F32, 1000).unwrap();
+        let other = ReduceProblem::whole(Operator::Sum, DType::F32, 1001).unwrap();
+        let plan = Candidate::<Reduce>::ladder(&caps).next().unwrap().plan(&problem, &caps, Tuning::default()).unwrap();
         let refused = verify_plan(&mut target, &plan, &Evidence::new(&other, 1).unwrap());
         assert!(matches!(refused, Err(GateError::InvalidArgument { argument: "evidence", .. })));
         assert!(verify_plan(&mut target, &plan, &Evidence::new(&problem, 1).unwrap()).is_ok());
-        let wrong = wrong::on_cpu().into_iter().find(|c| c.rung.name == "dropped_last_element").unwrap();
+        let wrong = Reduce::wrong_on_cpu().into_iter().find(|c| c.rung.name == "dropped_last_element").unwrap();
         let plan = wrong.plan(&problem, &caps, Tuning::default()).unwrap();
         let refused = verify_plan(&mut target, &plan, &Evidence::new(&problem, 1).unwrap());
         assert!(matches!(refused, Err(GateError::Rejected(_))));

@@ -5,6 +5,7 @@ use crate::args::ChecklistArgs;
 use crate::device::Device;
 use crate::output::{Report, Section};
 use upsweep_gate::checklist::{ChecklistOptions, checklist};
+use upsweep_gate::cpu::CpuTarget;
 
 /// Runs the command. A box that is not met is an answer, not a failure.
 ///
@@ -12,14 +13,21 @@ use upsweep_gate::checklist::{ChecklistOptions, checklist};
 /// The library's and the output's errors.
 pub fn run(args: &ChecklistArgs) -> anyhow::Result<()> {
     let device = Device::select(args.device.device)?;
-    let mut target = device.target()?;
     let options = ChecklistOptions {
         n: args.n.unwrap_or_else(|| ladder::default_n(&device)),
         repeats: ladder::default_repeats(&device),
         seed: seed(args.seed),
     };
     let bar = Bar::new();
-    let record = checklist(&mut *target, options, &context(), &mut |progress| bar.show(progress))?;
+    let mut show = |progress| bar.show(progress);
+    let record = match &device {
+        Device::Cpu(caps) => checklist(&mut CpuTarget::new(caps.clone()), options, &context(), &mut show)?,
+        #[cfg(feature = "cuda")]
+        Device::Cuda(cuda) => {
+            let mut target = upsweep_gate::cuda::CudaTarget::new(cuda.clone())?;
+            checklist(&mut target, options, &context(), &mut show)?
+        }
+    };
     drop(bar);
     let mut section = Section::new(
         format!("The nine boxes on {} ({})", record.device.name, record.device.kind),

@@ -6,8 +6,8 @@ use crate::device::Device;
 use crate::output::{Report, Section};
 use serde_json::json;
 use upsweep::device::caps::DeviceKind;
-use upsweep::flow::Body;
-use upsweep::ops::reduce::ReduceRung;
+use upsweep::flow::RungFacts;
+use upsweep::ops;
 use upsweep_gate::record::{Kind, Row};
 
 /// Runs the command.
@@ -22,10 +22,10 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<()> {
         Some(DeviceChoice::Cuda(_)) => vec![DeviceKind::Cuda],
         Some(DeviceChoice::Auto) => vec![Device::select(DeviceChoice::Auto)?.kind()],
     };
-    let rungs = select(args.target.rung.as_deref(), &kinds)?;
+    let rungs = select(&args.target.op, args.target.rung.as_deref(), &kinds)?;
     let mut report = Report::default();
     let mut values = Vec::new();
-    for rung in rungs {
+    for rung in &rungs {
         let figures = figures(rung);
         report.sections.push(section(rung, &figures));
         let mut value = list::rung_json(rung);
@@ -37,17 +37,12 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<()> {
     report.write(&args.output)
 }
 
-fn select(name: Option<&str>, kinds: &[DeviceKind]) -> anyhow::Result<Vec<&'static ReduceRung>> {
-    let Some(name) = name else {
-        return Ok(list::ladder().iter().filter(|r| kinds.contains(&r.device())).collect());
-    };
-    let found: Vec<_> = kinds.iter().filter_map(|kind| ReduceRung::find(*kind, name).ok()).collect();
+fn select(op: &str, name: Option<&str>, kinds: &[DeviceKind]) -> anyhow::Result<Vec<RungFacts>> {
+    let rungs: Vec<RungFacts> = ops::rungs().into_iter().filter(|r| r.op == op && kinds.contains(&r.device)).collect();
+    let Some(name) = name else { return Ok(rungs) };
+    let found: Vec<RungFacts> = rungs.iter().filter(|r| r.is(name)).copied().collect();
     if found.is_empty() {
-        let known: Vec<String> = list::ladder()
-            .iter()
-            .filter(|r| kinds.contains(&r.device()))
-            .map(|r| format!("{}-{} ({})", r.number, r.name, r.device().name()))
-            .collect();
+        let known: Vec<String> = rungs.iter().map(|r| format!("{} ({})", r.full_name(), r.device.name())).collect();
         return Err(upsweep::Error::UnknownRung { name: name.into(), known: known.join(", ") }.into());
     }
     Ok(found)
@@ -61,20 +56,20 @@ struct Figure {
 }
 
 /// The rung's verified rows in the committed ladders.
-fn figures(rung: &ReduceRung) -> Vec<Figure> {
-    let name = format!("{}-{}", rung.number, rung.name);
+fn figures(rung: &RungFacts) -> Vec<Figure> {
+    let name = rung.full_name();
     let mut figures = Vec::new();
     for (path, record) in committed_records() {
-        if record.kind != Kind::Ladder || !record.invalid.is_empty() {
+        if record.kind != Kind::Ladder || record.op != rung.op || !record.invalid.is_empty() {
             continue;
         }
-        let rows = record.rows.into_iter().filter(|row| row.rung == name && row.device == rung.device().name() && row.verified);
+        let rows = record.rows.into_iter().filter(|row| row.rung == name && row.device == rung.device.name() && row.verified);
         figures.extend(rows.map(|row| Figure { path, device: record.device.name.clone(), row }));
     }
     figures
 }
 
-fn section(rung: &ReduceRung, figures: &[Figure]) -> Section {
+fn section(rung: &RungFacts, figures: &[Figure]) -> Section {
     let explain = &rung.explain;
     let mut section = Section::new(format!("{} on {}", rung.id(), list::device(rung)), &["", ""]);
     let mut line = |what: &str, text: String| section.row([what.into(), text]);
@@ -87,21 +82,21 @@ fn section(rung: &ReduceRung, figures: &[Figure]) -> Section {
         "claims",
         format!("operators {}; dtypes {}; {}", list::operators(claims), list::dtypes(claims), list::forms(claims.forms)),
     );
-    if rung.device() == DeviceKind::Cuda {
+    if rung.device == DeviceKind::Cuda {
         let limit =
             if claims.max_length == u64::MAX { String::new() } else { format!("; at most {} elements", claims.max_length) };
         line("needs", format!("compute capability {}.{}{limit}", claims.compute.0, claims.compute.1));
     }
     line("deterministic", if rung.deterministic { "yes" } else { "no: the last bits may differ from run to run" }.into());
     line("gate expects", list::expected(rung));
-    if let Body::Cuda { file, .. } = &rung.body {
+    if let Some(file) = rung.file {
         line("kernel", file.path.into());
     }
     for Figure { path, device, row } in figures {
         line(&format!("figure, {device}"), format!("{} ({path})", super::rows::in_words(row)));
     }
     if figures.is_empty() {
-        line("figure", "no committed record has this rung; measure it with `upsweep ladder reduce`".into());
+        line("figure", format!("no committed record has this rung; measure it with `upsweep ladder {}`", rung.op));
     }
     section
 }

@@ -1,13 +1,14 @@
 //! `ladder`: every rung of a device at one size, verified and then timed.
 
-use super::{Bar, context, note, record_json, rows, seed};
+use super::{Bar, context, note, of_op, record_json, rows, seed};
 use crate::args::LadderArgs;
 use crate::device::{Device, cuda_hint};
 use crate::failure::Failure;
 use crate::output::Report;
 use upsweep::device::caps::DeviceKind;
 use upsweep_gate::climb::{ClimbOptions, climb};
-use upsweep_gate::record::Row;
+use upsweep_gate::judged::Judged;
+use upsweep_gate::record::{Record, Row};
 
 /// Elements on a GPU: the size of the assignment's table, 1 GiB of f32.
 const CUDA_N: u64 = 1 << 28;
@@ -42,19 +43,7 @@ pub fn run(args: &LadderArgs) -> anyhow::Result<()> {
         )
         .into());
     }
-    let mut target = device.target()?;
-    let options = ClimbOptions {
-        n: args.n.unwrap_or_else(|| default_n(&device)),
-        dtype: args.dtype,
-        operators: vec![args.operator],
-        rungs: vec![],
-        block: args.block,
-        repeats: args.repeats.unwrap_or_else(|| default_repeats(&device)),
-        seed: seed(args.seed),
-    };
-    let bar = Bar::new();
-    let record = climb(&mut *target, &options, &context(), &mut |progress| bar.show(progress))?;
-    drop(bar);
+    let record = of_op!(&args.op, O => measure::<O>(args, &device))?;
     Report { sections: vec![rows::ladder(&record)], json: record_json(&record)? }.write(&args.output)?;
     if device.kind() == DeviceKind::Cpu
         && let Some(hint) = cuda_hint()
@@ -62,6 +51,24 @@ pub fn run(args: &LadderArgs) -> anyhow::Result<()> {
         note(&hint);
     }
     fail_if_any(&record.rows)
+}
+
+/// Climbs one operation's ladder.
+fn measure<O: Judged>(args: &LadderArgs, device: &Device) -> anyhow::Result<Record> {
+    super::known_operator::<O>(args.operator.as_deref())?;
+    let operator = args.operator.clone().unwrap_or_else(|| O::operators()[0].to_string());
+    let mut target = device.target::<O>()?;
+    let options = ClimbOptions {
+        n: args.n.unwrap_or_else(|| default_n(device)),
+        dtype: args.dtype,
+        operators: vec![operator],
+        rungs: vec![],
+        block: args.block,
+        repeats: args.repeats.unwrap_or_else(|| default_repeats(device)),
+        seed: seed(args.seed),
+    };
+    let bar = Bar::new();
+    Ok(climb::<O>(&mut *target, &options, &context(), &mut |progress| bar.show(progress))?)
 }
 
 /// Exit code 1 if a row was refused.

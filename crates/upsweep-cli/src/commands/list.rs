@@ -1,11 +1,11 @@
 //! `list`: the tables of the library.
 
-use super::OPS;
 use crate::args::ListArgs;
 use crate::output::{Report, Section};
 use serde_json::json;
-use upsweep::flow::{Claims, Expect, Forms};
-use upsweep::ops::reduce::{Reduce, ReduceRung};
+use upsweep::device::caps::DeviceKind;
+use upsweep::flow::{Claims, Expect, Forms, RungFacts};
+use upsweep::ops;
 use upsweep::types::{DType, Operator};
 
 /// Runs the command.
@@ -15,7 +15,7 @@ use upsweep::types::{DType, Operator};
 pub fn run(args: &ListArgs) -> anyhow::Result<()> {
     let mut rungs =
         Section::new("Rungs".to_string(), &["rung", "device", "operators", "dtypes", "layouts", "deterministic", "expected"]);
-    for rung in ladder() {
+    for rung in &ops::rungs() {
         rungs.row([
             rung.id(),
             device(rung),
@@ -50,8 +50,8 @@ pub fn run(args: &ListArgs) -> anyhow::Result<()> {
         ]);
     }
     let json = json!({
-        "ops": OPS,
-        "rungs": ladder().iter().map(rung_json).collect::<Vec<_>>(),
+        "ops": ops::names(),
+        "rungs": ops::rungs().iter().map(rung_json).collect::<Vec<_>>(),
         "operators": Operator::TABLE.iter().map(|row| json!({
             "operator": row.name,
             "dtypes": DType::all().filter(|d| row.operator.accepts(*d)).map(DType::name).collect::<Vec<_>>(),
@@ -70,12 +70,8 @@ pub fn run(args: &ListArgs) -> anyhow::Result<()> {
     Report { sections: vec![rungs, operator_rows, dtype_rows], json }.write(&args.output)
 }
 
-pub(super) fn ladder() -> &'static [ReduceRung] {
-    <Reduce as upsweep::flow::Op>::ladder()
-}
-
-pub(super) fn device(rung: &ReduceRung) -> String {
-    rung.device().name().to_string()
+pub(super) fn device(rung: &RungFacts) -> String {
+    rung.device.name().to_string()
 }
 
 pub(super) fn operators(claims: &Claims) -> String {
@@ -103,23 +99,23 @@ fn yes_no(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }
 }
 
-pub(super) fn expected(rung: &ReduceRung) -> String {
+pub(super) fn expected(rung: &RungFacts) -> String {
     match rung.expect {
         Expect::Pass => "passes".into(),
         Expect::Rejected(family) => format!("rejected ({family})"),
     }
 }
 
-pub(super) fn rung_json(rung: &ReduceRung) -> serde_json::Value {
+pub(super) fn rung_json(rung: &RungFacts) -> serde_json::Value {
     let explain = &rung.explain;
     json!({
-        "op": <Reduce as upsweep::flow::Op>::NAME,
-        "rung": format!("{}-{}", rung.number, rung.name),
-        "device": rung.device().name(),
+        "op": rung.op,
+        "rung": rung.full_name(),
+        "device": rung.device.name(),
         "operators": if rung.claims.operators.is_empty() { Operator::all().map(Operator::name).collect() } else { rung.claims.operators.iter().map(|o| o.name()).collect::<Vec<_>>() },
         "dtypes": if rung.claims.dtypes.is_empty() { DType::all().map(DType::name).collect() } else { rung.claims.dtypes.iter().map(|d| d.name()).collect::<Vec<_>>() },
         "layouts": forms(rung.claims.forms),
-        "compute": (rung.device() == upsweep::device::caps::DeviceKind::Cuda).then(|| format!("{}.{}", rung.claims.compute.0, rung.claims.compute.1)),
+        "compute": (rung.device == DeviceKind::Cuda).then(|| format!("{}.{}", rung.claims.compute.0, rung.claims.compute.1)),
         "max_length": (rung.claims.max_length != u64::MAX).then_some(rung.claims.max_length),
         "deterministic": rung.deterministic,
         "expected": expected(rung),

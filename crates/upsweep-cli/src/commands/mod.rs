@@ -16,13 +16,29 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::path::Path;
-use upsweep::flow::Op;
-use upsweep::ops::reduce::Reduce;
 use upsweep_gate::record::Record;
 use upsweep_gate::verify::{Context, Progress};
 
-/// Every operation.
-pub const OPS: &[&str] = &[Reduce::NAME];
+/// Runs a piece of code with the operation of a name as a type; the name was checked when the arguments were read.
+macro_rules! of_op {
+    ($name:expr, $op:ident => $body:expr) => {
+        upsweep::with_op!($name, $op => $body).ok_or_else(|| crate::failure::Failure::Usage(format!("unknown operation `{}`", $name)))?
+    };
+}
+pub(crate) use of_op;
+
+/// Refuses an operator that an operation does not have.
+pub(crate) fn known_operator<O: upsweep_gate::judged::Judged>(operator: Option<&str>) -> anyhow::Result<()> {
+    match operator {
+        Some(name) if !O::operators().contains(&name) => Err(crate::failure::Failure::Usage(format!(
+            "`{name}` is not an operator of {}; allowed are {}",
+            O::NAME,
+            O::operators().join(", ")
+        ))
+        .into()),
+        _ => Ok(()),
+    }
+}
 
 /// A remark for people, on standard error. Standard error may be closed: then nobody reads it.
 pub(crate) fn note(text: &str) {

@@ -1,13 +1,14 @@
 //! `verify`: the cases, and the wrong kernels that must be rejected.
 
-use super::{Bar, context, record_json, rows, seed};
+use super::{Bar, context, of_op, record_json, rows, seed};
 use crate::args::{Cases, VerifyArgs};
 use crate::device::Device;
 use crate::failure::Failure;
 use crate::output::{Report, Section};
 use std::collections::BTreeMap;
-use upsweep::ops::reduce::ReduceRung;
+use upsweep::flow::Rung;
 use upsweep_gate::cases::Level;
+use upsweep_gate::judged::Judged;
 use upsweep_gate::record::Record;
 use upsweep_gate::verify::{Selection, VerifyOptions, verify};
 
@@ -17,15 +18,50 @@ use upsweep_gate::verify::{Selection, VerifyOptions, verify};
 /// [`Failure::Gate`] if a case failed, a rung had no case, or a wrong kernel passed, after the table.
 pub fn run(args: &VerifyArgs) -> anyhow::Result<()> {
     let device = Device::select(args.device.device)?;
-    let rung = args.target.as_ref().and_then(|target| target.rung.clone());
-    if let Some(name) = &rung {
-        ReduceRung::find(device.kind(), name)?;
+    let records = match &args.target {
+        Some(target) => vec![of_op!(&target.op, O => judge::<O>(args, &device, target.rung.as_deref()))?],
+        None => {
+            let mut records = vec![];
+            upsweep::for_each_op!(O => if takes::<O>(args) { records.push(judge::<O>(args, &device, None)?) });
+            records
+        }
+    };
+    let json = match &records[..] {
+        [only] => record_json(only)?,
+        several => several.iter().map(record_json).collect::<anyhow::Result<Vec<_>>>()?.into(),
+    };
+    Report { sections: records.iter().flat_map(sections).collect(), json }.write(&args.output)?;
+    let refused = |record: &Record| -> Vec<String> {
+        let rungs = record.rungs.iter().filter(|r| r.verdict != "passed");
+        let wrong = record.wrong_kernels.iter().filter(|w| !w.rejected && !w.skipped);
+        rungs
+            .map(|r| format!("{}/{} {}", record.op, r.rung, r.verdict))
+            .chain(wrong.map(|w| format!("wrong kernel {} was not rejected", w.name)))
+            .collect()
+    };
+    let why: Vec<String> = records.iter().flat_map(refused).collect();
+    if why.is_empty() && records.iter().all(|record| !record.rungs.is_empty()) {
+        return Ok(());
     }
+    Err(Failure::Gate(format!("verification failed: {}", why.join("; "))).into())
+}
+
+/// Whether an operation has the operator that was asked for.
+fn takes<O: Judged>(args: &VerifyArgs) -> bool {
+    args.operator.as_ref().is_none_or(|operator| O::operators().contains(&operator.as_str()))
+}
+
+/// Judges one operation.
+fn judge<O: Judged>(args: &VerifyArgs, device: &Device, rung: Option<&str>) -> anyhow::Result<Record> {
+    if let Some(name) = rung {
+        Rung::<O>::find(device.kind(), name)?;
+    }
+    super::known_operator::<O>(args.operator.as_deref())?;
     let options = VerifyOptions {
         selection: Selection {
-            operators: args.operator.into_iter().collect(),
+            operators: args.operator.iter().cloned().collect(),
             dtypes: args.dtype.into_iter().collect(),
-            rungs: rung.into_iter().collect(),
+            rungs: rung.map(str::to_string).into_iter().collect(),
         },
         level: match args.cases {
             Cases::Quick => Level::Quick,
@@ -35,24 +71,10 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<()> {
         seed: seed(args.seed),
         wrong_kernels: !args.no_wrong_kernels,
     };
-    let mut target = device.target()?;
+    let mut target = device.target::<O>()?;
     let bar = Bar::new();
-    let report = verify(&mut *target, &options, &mut |progress| bar.show(progress))?;
-    drop(bar);
-    let passed = report.passed();
-    let record = report.into_record(&*target, &context());
-    Report { sections: sections(&record), json: record_json(&record)? }.write(&args.output)?;
-    if passed {
-        return Ok(());
-    }
-    let refused = record.rungs.iter().filter(|r| r.verdict != "passed").map(|r| format!("{} {}", r.rung, r.verdict));
-    let accepted = record
-        .wrong_kernels
-        .iter()
-        .filter(|w| !w.rejected && !w.skipped)
-        .map(|w| format!("wrong kernel {} was not rejected", w.name));
-    let why: Vec<String> = refused.chain(accepted).collect();
-    Err(Failure::Gate(format!("verification failed: {}", why.join("; "))).into())
+    let report = verify::<O>(&mut *target, &options, &mut |progress| bar.show(progress))?;
+    Ok(report.into_record::<O>(&*target, &context()))
 }
 
 pub(super) fn sections(record: &Record) -> Vec<Section> {

@@ -1,10 +1,10 @@
-//! The read ceiling of a device at a number of bytes: the best of a few plain reads, verified word for word.
+//! The ceilings of a device at a number of bytes: the best of a few plain reads or copies, verified word for word.
 
 use super::buffer::Buffer;
 use super::timer::Timer;
 use super::{GRAPH_BELOW, GRAPH_CALLS};
 use crate::error::{GateError, Result};
-use crate::record::Ceiling;
+use crate::record::{Ceiling, Traffic};
 use crate::statistics::Spread;
 use crate::target::TimingRequest;
 use upsweep::device::cuda::Cuda;
@@ -17,7 +17,7 @@ use upsweep::types::{DType, Operator};
 
 const FILE: KernelFile = KernelFile { path: "upsweep-gate/src/cuda/ceiling.cu", text: include_str!("ceiling.cu") };
 
-/// The reads that compete: threads of a block, 16-byte loads in flight a thread.
+/// The shapes that compete: threads of a block, 16-byte loads in flight a thread.
 const SHAPES: [(u32, u32); 4] = [(1024, 4), (512, 8), (512, 4), (256, 8)];
 
 static RUNG: ReduceRung = ReduceRung {
@@ -41,38 +41,54 @@ static RUNG: ReduceRung = ReduceRung {
     body: Body::Cuda { file: FILE, schedule: Schedule::Axes },
 };
 
-fn plan(words: u64, block: u32, packs: u32) -> Result<ReducePlan> {
+fn plan(traffic: Traffic, words: u64, block: u32, packs: u32) -> Result<ReducePlan> {
     let grid = words.div_ceil(u64::from(block * packs) * 4) as u32;
+    let (kernel, target, scratch_bytes) = match traffic {
+        Traffic::Read => ("ceiling_tiles", Arg::Scratch(0), u64::from(grid) * 4),
+        Traffic::Copy => ("ceiling_copy", Arg::Output { operand: 0 }, 0),
+    };
     let launch = Launch {
-        kernel: KernelSpec { file: FILE, expression: format!("upsweep::ceiling_tiles<{block}, {packs}>") },
+        kernel: KernelSpec { file: FILE, expression: format!("upsweep::{kernel}<{block}, {packs}>") },
         grid,
         block,
         shared_bytes: 0,
-        args: vec![Arg::Input { operand: 0, bytes: 0 }, Arg::U64(words), Arg::Scratch(0)],
+        args: vec![Arg::Input { operand: 0, bytes: 0 }, Arg::U64(words), target],
     };
-    let program =
-        Program { steps: vec![Step::Launch(launch)], scratch_bytes: u64::from(grid) * 4, control: ControlBlock { words: 0 } };
+    let program = Program { steps: vec![Step::Launch(launch)], scratch_bytes, control: ControlBlock { words: 0 } };
     let problem = ReduceProblem::whole(Operator::WrappingSum, DType::U32, words)?;
     Ok(Plan::<Reduce> { problem, rung: &RUNG, why: "a ceiling".into(), program: Some(program) })
 }
 
 /// The plans of every shape that is tried.
 pub(super) fn plans() -> Result<Vec<ReducePlan>> {
-    SHAPES.iter().map(|(block, packs)| plan(1 << 20, *block, *packs)).collect()
+    let both = [Traffic::Read, Traffic::Copy];
+    both.iter().flat_map(|traffic| SHAPES.map(|(block, packs)| plan(*traffic, 1 << 20, block, packs))).collect()
 }
 
-pub(super) fn measure(cuda: &Cuda, timer: &Timer, request: &TimingRequest, words: u64, addresses: &[u64]) -> Result<Ceiling> {
-    let output = Buffer::new(cuda, 4)?;
+pub(super) fn measure(
+    cuda: &Cuda,
+    timer: &Timer,
+    request: &TimingRequest,
+    traffic: Traffic,
+    words: u64,
+    addresses: &[u64],
+) -> Result<Ceiling> {
+    let output = Buffer::new(cuda, if traffic == Traffic::Copy { words * 4 } else { 4 })?;
     let mut best: Option<Ceiling> = None;
-    let expected = word_sum(cuda, addresses[0], words)?;
+    let expected = match traffic {
+        Traffic::Read => word_sum(cuda, addresses[0], words)?,
+        Traffic::Copy => 0,
+    };
     for (block, packs) in SHAPES {
-        let plan = plan(words, block, packs)?;
+        let plan = plan(traffic, words, block, packs)?;
         let mut prepared = cuda.prepare(&plan)?;
         let scratch = Buffer::new(cuda, plan.scratch_bytes())?;
         scratch.fill(0xff)?;
+        output.fill(0xff)?;
         let stream = timer.stream().clone();
         let mut call = |address: u64| {
-            // SAFETY: the pool holds `words` words at the address; output and scratch outlive the calls, which are waited for.
+            // SAFETY: the pool holds `words` words at the address, and so does the output of a copy; the buffers outlive
+            // the calls, which are waited for.
             unsafe {
                 let operands = ReduceDeviceOperands {
                     input: DeviceRef::from_raw(address, words, DType::U32)?,
@@ -83,14 +99,19 @@ pub(super) fn measure(cuda: &Cuda, timer: &Timer, request: &TimingRequest, words
         };
         call(addresses[0])?;
         timer.wait()?;
-        let mut partials = vec![0u8; plan.scratch_bytes() as usize];
-        scratch.read(&mut partials)?;
-        let sum = partials
-            .chunks_exact(4)
-            .fold(0u32, |sum, word| sum.wrapping_add(u32::from_le_bytes([word[0], word[1], word[2], word[3]])));
-        if sum != expected {
+        let right = match traffic {
+            Traffic::Read => {
+                let mut partials = vec![0u8; plan.scratch_bytes() as usize];
+                scratch.read(&mut partials)?;
+                let word = |w: &[u8]| u32::from_le_bytes([w[0], w[1], w[2], w[3]]);
+                partials.chunks_exact(4).fold(0u32, |sum, w| sum.wrapping_add(word(w))) == expected
+            }
+            Traffic::Copy => words_at(cuda, output.address(), words)? == words_at(cuda, addresses[0], words)?,
+        };
+        if !right {
             return Err(GateError::Measurement(format!(
-                "the ceiling kernel {block} x {packs} read other words than the input's"
+                "the {} kernel {block} x {packs} met other words than the input's",
+                traffic.name()
             )));
         }
         let seconds = if words < GRAPH_BELOW {
@@ -100,26 +121,34 @@ pub(super) fn measure(cuda: &Cuda, timer: &Timer, request: &TimingRequest, words
         };
         let spread = Spread::of(&seconds)?;
         if best.as_ref().is_none_or(|b| spread.median < b.seconds) {
+            let bytes = words * if traffic == Traffic::Copy { 8 } else { 4 };
             best = Some(Ceiling {
-                name: format!("read, one-shot blocks of {block} threads, {packs} x 16 B in flight"),
-                bytes: words * 4,
+                name: format!("{}, one-shot blocks of {block} threads, {packs} x 16 B in flight", traffic.name()),
+                traffic,
+                bytes,
                 seconds: spread.median,
                 seconds_min: spread.min,
-                bytes_per_second: words as f64 * 4.0 / spread.median,
+                bytes_per_second: bytes as f64 / spread.median,
             });
         }
     }
     best.ok_or_else(|| GateError::Measurement("no ceiling kernel ran".into()))
 }
 
+/// The words at an address.
+fn words_at(cuda: &Cuda, address: u64, words: u64) -> Result<Vec<u8>> {
+    cuda.context().bind_to_thread().map_err(super::buffer::failed("cuCtxSetCurrent", String::new()))?;
+    let mut bytes = vec![0u8; words as usize * 4];
+    // SAFETY: that many words are at the address; the call returns after the copy.
+    unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut bytes, address) }
+        .map_err(super::buffer::failed("cuMemcpyDtoH", format!("{words} words")))?;
+    Ok(bytes)
+}
+
 /// The sum of the words as the host adds them.
 fn word_sum(cuda: &Cuda, address: u64, words: u64) -> Result<u32> {
     use rayon::prelude::*;
-    cuda.context().bind_to_thread().map_err(super::buffer::failed("cuCtxSetCurrent", String::new()))?;
-    let mut bytes = vec![0u8; words as usize * 4];
-    // SAFETY: the pool holds that many words at the address; the call returns after the copy.
-    unsafe { cudarc::driver::result::memcpy_dtoh_sync(&mut bytes, address) }
-        .map_err(super::buffer::failed("cuMemcpyDtoH", format!("{words} words")))?;
+    let bytes = words_at(cuda, address, words)?;
     let word = |w: &[u8]| u32::from_le_bytes([w[0], w[1], w[2], w[3]]);
     let sum = |chunk: &[u8]| chunk.chunks_exact(4).fold(0u32, |sum, w| sum.wrapping_add(word(w)));
     Ok(bytes.par_chunks(1 << 20).map(sum).reduce(|| 0, u32::wrapping_add))

@@ -4,18 +4,16 @@ mod buffer;
 mod ceiling;
 mod peer;
 mod timer;
-mod wrong;
 
 use crate::candidate::Candidate;
-use crate::cases::{HUGE, HugeCase};
 use crate::error::Result;
-use crate::families::{Family, make};
+use crate::families;
+use crate::judged::{Ask, Huge, Judged, Traffic};
 use crate::record::{Ceiling, Device, Peak, Row};
 use crate::target::{
-    GUARD_BYTE, GUARD_ELEMENTS, Input, Observed, RunRequest, Samples, Target, TimingRequest, fingerprint, poison,
+    GUARD_BYTE, GUARD_ELEMENTS, Input, Machine, Observed, RunRequest, Samples, Target, TimingRequest, fingerprint, poison,
 };
 use crate::verify::Verified;
-use crate::wrong::faults;
 use buffer::Buffer;
 use peer::Peer;
 use std::collections::HashMap;
@@ -25,8 +23,11 @@ use timer::Timer;
 use upsweep::Error;
 use upsweep::device::caps::{Caps, CudaCaps};
 use upsweep::device::cuda::{Cuda, Prepared};
-use upsweep::flow::{DeviceMut, DeviceRef, KernelSpec, Step, Tuning};
-use upsweep::ops::reduce::{BLOCK_SIZES, Reduce, ReduceDeviceOperands, ReducePlan, ReduceProblem};
+use upsweep::flow::{
+    Arg, Body, Claims, ControlBlock, DeviceMut, DeviceRef, Expect, Explain, Forms, KernelFile, KernelSpec, Launch, Operand, Plan,
+    Problem, Program, Rung, Step, Tuning,
+};
+use upsweep::ops::reduce::{BLOCK_SIZES, ReducePlan, ReduceProblem, ReduceRung, Schedule};
 use upsweep::types::{DType, Operator};
 
 /// Scratch is handed over this many bytes after an aligned address: any alignment must do.
@@ -41,24 +42,68 @@ const GRAPH_CALLS: u32 = 100;
 /// A call shorter than this, in seconds, is bound by launching: a few times an empty kernel's node in a graph.
 const LAUNCH_BOUND: f64 = 5e-6;
 
-/// Every kernel of the judge itself on a device: wrong kernels, ceilings, and what makes data. For builds without a GPU.
+/// Every kernel of the judge that serves all operations: ceilings, and what makes data. For builds without a GPU.
+///
+/// # Errors
+/// None that a test has not excluded.
+pub fn kernels() -> Result<Vec<KernelSpec>> {
+    let mut plans = ceiling::plans()?;
+    for dtype in DType::all().filter(|dtype| *dtype != DType::Bool) {
+        plans.push(fill_plan(dtype, 1, 1, 0, 0)?);
+    }
+    Ok(kernels_of(plans))
+}
+
+/// The CUDA forms of an operation's wrong kernels. For builds without a GPU.
 ///
 /// # Errors
 /// A wrong kernel that cannot be planned for the case of its fault.
-pub fn kernels(caps: &CudaCaps) -> Result<Vec<KernelSpec>> {
-    let mut plans = ceiling::plans()?;
-    for case in HUGE {
-        plans.push(wrong::fill_plan(&case, 0)?);
-    }
+pub fn wrong_kernels<O: Judged>(caps: &CudaCaps) -> Result<Vec<KernelSpec>> {
     let caps = Caps::Cuda(caps.clone());
-    for fault in faults() {
+    let mut plans = vec![];
+    for fault in O::faults() {
         let problem = fault.case.problem()?;
-        for form in wrong::candidates().into_iter().filter(|form| form.rung.name == fault.name) {
+        for form in O::wrong_on_cuda().into_iter().filter(|form| form.rung.name == fault.name) {
             plans.push(form.plan(&problem, &caps, Tuning::default())?);
         }
     }
+    Ok(kernels_of(plans))
+}
+
+fn kernels_of<O: Judged>(plans: Vec<Plan<O>>) -> Vec<KernelSpec> {
     let programs = plans.into_iter().filter_map(|plan| plan.program);
-    Ok(programs.flat_map(|program| program.steps).map(|Step::Launch(launch)| launch.kernel).collect())
+    programs.flat_map(|program| program.steps).map(|Step::Launch(launch)| launch.kernel).collect()
+}
+
+const FILL_FILE: KernelFile = KernelFile { path: "upsweep-gate/src/cuda/closed_form.cu", text: include_str!("closed_form.cu") };
+
+static FILL: ReduceRung = Rung {
+    number: "0",
+    name: "fill_closed_form",
+    claims: Claims { operators: &[], dtypes: &[], forms: Forms::Any, compute: (7, 5), max_length: u64::MAX },
+    deterministic: true,
+    expect: Expect::Pass,
+    explain: Explain {
+        changed: "Data.",
+        helps: "Sizes that no host makes.",
+        cost: "One write of every element.",
+        source: "upsweep",
+    },
+    body: Body::Cuda { file: FILL_FILE, schedule: Schedule::Axes },
+};
+
+/// The launch that makes a huge case's data at an address.
+fn fill_plan(dtype: DType, length: u64, period: u64, marked: u64, address: u64) -> Result<ReducePlan> {
+    let launch = Launch {
+        kernel: KernelSpec { file: FILL_FILE, expression: format!("upsweep::fill_closed_form<{}>", dtype.row().c_name) },
+        grid: 2048,
+        block: 256,
+        shared_bytes: 0,
+        args: vec![Arg::U64(address), Arg::U64(length), Arg::U64(period), Arg::U64(marked)],
+    };
+    let program = Program { steps: vec![Step::Launch(launch)], scratch_bytes: 0, control: ControlBlock { words: 0 } };
+    let problem = ReduceProblem::whole(Operator::Max, dtype, length)?;
+    Ok(ReducePlan { problem, rung: &FILL, why: "data in closed form".into(), program: Some(program) })
 }
 
 /// A CUDA device.
@@ -159,8 +204,8 @@ impl CudaTarget {
 }
 
 /// Enqueues a prepared plan on raw addresses.
-fn enqueue(
-    prepared: &mut Prepared<Reduce>,
+fn enqueue<O: Judged>(
+    prepared: &mut Prepared<O>,
     stream: &cudarc::driver::CudaStream,
     input: u64,
     output: u64,
@@ -171,10 +216,9 @@ fn enqueue(
     // SAFETY: the callers of this private function own the buffers behind the addresses, sized for the plan's problem,
     // and wait for the stream before they free them.
     unsafe {
-        let operands = ReduceDeviceOperands {
-            input: DeviceRef::from_raw(input, problem.required_len(), problem.dtype())?,
-            output: DeviceMut::from_raw(output, problem.shape().outputs, problem.output_dtype())?,
-        };
+        let (from, to) = (problem.input(), problem.output());
+        let operands =
+            O::device_operands(DeviceRef::from_raw(input, from.len, from.dtype)?, DeviceMut::from_raw(output, to.len, to.dtype)?);
         if first_launch_only {
             prepared.enqueue_first_launch(stream, operands, scratch)
         } else {
@@ -183,7 +227,7 @@ fn enqueue(
     }
 }
 
-impl Target for CudaTarget {
+impl Machine for CudaTarget {
     fn caps(&self) -> Caps {
         Caps::Cuda(self.cuda.caps().clone())
     }
@@ -219,21 +263,37 @@ impl Target for CudaTarget {
         &BLOCK_SIZES[1..]
     }
 
-    fn prefetch(&mut self, plans: &[ReducePlan]) -> Result<()> {
+    fn ceiling(&mut self, traffic: Traffic, bytes: u64, repeats: u32) -> Result<Ceiling> {
+        let words = (bytes / if traffic == Traffic::Copy { 8 } else { 4 }).max(1);
+        let request = TimingRequest { warm_up: 3, repeats, seed: 1, footprint: 4 * self.cache_bytes() };
+        // Words are words: the data that the rungs of this size rotate through serve as well.
+        let fits = |pool: &Pool| {
+            pool.slot_bytes() == (words * 4).next_multiple_of(256) && pool.slots * pool.slot_bytes() > request.footprint
+        };
+        let addresses = match self.pool.as_ref().filter(|pool| fits(pool)) {
+            Some(pool) => pool.addresses(),
+            None => self.pool(DType::U32, words, &request)?.0,
+        };
+        ceiling::measure(&self.cuda, &self.timer, &request, traffic, words, &addresses)
+    }
+}
+
+impl<O: Judged> Target<O> for CudaTarget {
+    fn prefetch(&mut self, plans: &[Plan<O>]) -> Result<()> {
         Ok(self.cuda.precompile(plans.iter().filter_map(|plan| plan.program.as_ref()))?)
     }
 
-    fn wrong_kernels(&self) -> Vec<Candidate> {
-        wrong::candidates()
+    fn wrong_kernels(&self) -> Vec<Candidate<O>> {
+        O::wrong_on_cuda()
     }
 
-    fn run(&mut self, plan: &ReducePlan, input: &Input, request: RunRequest) -> Result<Observed> {
+    fn run(&mut self, plan: &Plan<O>, input: &Input, request: RunRequest) -> Result<Observed> {
         let mut prepared = self.cuda.prepare(plan)?;
         let stream = self.timer.stream().clone();
         let (first, _) = self.upload(input)?;
 
-        let dtype = plan.problem.output_dtype();
-        let output_bytes = (plan.problem.shape().outputs * dtype.size()) as usize;
+        let Operand { dtype, len } = plan.problem.output();
+        let output_bytes = (len * dtype.size()) as usize;
         let guard = if self.exact { 0 } else { GUARD_ELEMENTS * dtype.size() as usize };
         let output = Buffer::new(&self.cuda, (output_bytes + 2 * guard) as u64)?;
         let scratch_bytes = plan.scratch_bytes();
@@ -249,7 +309,12 @@ impl Target for CudaTarget {
             if !self.exact {
                 scratch.fill(GUARD_BYTE)?;
             }
-            enqueue(&mut prepared, &stream, first, output.address() + guard as u64, scratch_at, false)?;
+            let to = output.address() + guard as u64;
+            if request.in_place {
+                // The output takes a fresh copy of the input, which is then both.
+                output.write_at(guard as u64, input.bytes())?;
+            }
+            enqueue(&mut prepared, &stream, if request.in_place { to } else { first }, to, scratch_at, false)?;
             self.timer.wait()?;
             output.read(&mut image)?;
             let (head, rest) = image.split_at(guard);
@@ -277,26 +342,26 @@ impl Target for CudaTarget {
         Ok(observed)
     }
 
-    fn run_huge(&mut self, plan: &ReducePlan, case: &HugeCase, request: RunRequest) -> Option<Result<Observed>> {
+    fn run_huge(&mut self, plan: &Plan<O>, case: &Huge<O>, request: RunRequest) -> Option<Result<Observed>> {
         Some(self.huge(plan, case, request))
     }
 
-    fn peer(&mut self, path: &Path, operator: Operator, dtype: DType, n: u64, request: &TimingRequest) -> Result<Option<Row>> {
+    fn peer(&mut self, path: &Path, problem: &O::Problem, request: &TimingRequest) -> Result<Option<Row>> {
         let peer = match self.peers.remove(path) {
             Some(peer) => peer,
             None => Peer::open(path)?,
         };
-        let row = self.time_peer(&peer, operator, dtype, n, request);
+        let row = self.time_peer::<O>(&peer, problem, request);
         self.peers.insert(path.to_path_buf(), peer);
         row
     }
 
-    fn time(&mut self, verified: &Verified, request: &TimingRequest) -> Result<Samples> {
+    fn time(&mut self, verified: &Verified<O>, request: &TimingRequest) -> Result<Samples> {
         let plan = verified.plan();
         let problem = &plan.problem;
         let mut prepared = self.cuda.prepare(plan)?;
-        let (addresses, footprint) = self.pool(problem.dtype(), problem.required_len(), request)?;
-        let output = Buffer::new(&self.cuda, problem.shape().outputs * problem.output_dtype().size())?;
+        let (addresses, footprint) = self.pool(problem.input().dtype, problem.input().len, request)?;
+        let output = Buffer::new(&self.cuda, problem.output().len * problem.output().dtype.size())?;
         let scratch_bytes = plan.scratch_bytes();
         let scratch = Buffer::new(&self.cuda, scratch_bytes)?;
         let stream = self.timer.stream().clone();
@@ -305,7 +370,7 @@ impl Target for CudaTarget {
         };
         let mut samples =
             Samples { launches: plan.program.as_ref().map(|p| p.launches() as u64), footprint, ..Samples::default() };
-        let elements = problem.shape().outputs * problem.shape().length;
+        let elements = O::elements(problem);
         if elements < GRAPH_BELOW {
             samples.seconds = self.timer.graph(&self.cuda, request, GRAPH_CALLS, &addresses, |input| call(input, false))?;
             samples.eager_seconds = self.timer.eager(request, GRAPH_CALLS, &addresses, |input| call(input, false))?;
@@ -314,7 +379,7 @@ impl Target for CudaTarget {
             samples.seconds = self.timer.events(request, &addresses, |input| call(input, false))?;
             // The document times the first kernel of its stages; a launch of one block that only prepares is not meant.
             let first = plan.program.as_ref().and_then(|program| program.steps.first());
-            let streams = first.is_some_and(|upsweep::flow::Step::Launch(launch)| launch.grid > 1);
+            let streams = first.is_some_and(|Step::Launch(launch)| launch.grid > 1);
             if streams && samples.launches.is_some_and(|launches| launches > 1) {
                 samples.first_pass_seconds = self.timer.events(request, &addresses, |input| call(input, true))?;
             }
@@ -323,45 +388,41 @@ impl Target for CudaTarget {
         prepared.check()?;
         Ok(samples)
     }
-
-    fn ceiling(&mut self, bytes: u64, repeats: u32) -> Result<Ceiling> {
-        let words = (bytes / 4).max(1);
-        let request = TimingRequest { warm_up: 3, repeats, seed: 1, footprint: 4 * self.cache_bytes() };
-        // Words are words: the data that the rungs of this size rotate through serve as well.
-        let fits = |pool: &Pool| {
-            pool.slot_bytes() == (words * 4).next_multiple_of(256) && pool.slots * pool.slot_bytes() > request.footprint
-        };
-        let addresses = match self.pool.as_ref().filter(|pool| fits(pool)) {
-            Some(pool) => pool.addresses(),
-            None => self.pool(DType::U32, words, &request)?.0,
-        };
-        ceiling::measure(&self.cuda, &self.timer, &request, words, &addresses)
-    }
 }
 
 impl CudaTarget {
     /// Runs a plan on data in closed form that the device makes.
-    fn huge(&mut self, plan: &ReducePlan, case: &HugeCase, request: RunRequest) -> Result<Observed> {
-        let input = Buffer::new(&self.cuda, case.length * case.dtype.size())?;
+    fn huge<O: Judged>(&mut self, plan: &Plan<O>, case: &Huge<O>, request: RunRequest) -> Result<Observed> {
+        let Operand { dtype, len } = plan.problem.input();
+        let input = Buffer::new(&self.cuda, len * dtype.size())?;
         let stream = self.timer.stream().clone();
-        let fill = wrong::fill_plan(case, input.address())?;
-        let output = Buffer::new(&self.cuda, 64)?;
-        enqueue(&mut self.cuda.prepare(&fill)?, &stream, input.address(), output.address(), (0, 0), false)?;
+        let fill = fill_plan(dtype, len, case.period, case.marked, input.address())?;
+        let nothing = Buffer::new(&self.cuda, 64)?;
+        enqueue(&mut self.cuda.prepare(&fill)?, &stream, input.address(), nothing.address(), (0, 0), false)?;
         self.timer.wait()?;
         let mut prepared = self.cuda.prepare(plan)?;
         let scratch = Buffer::new(&self.cuda, plan.scratch_bytes() + SCRATCH_SHIFT)?;
+        let Operand { dtype, len } = plan.problem.output();
+        let output = Buffer::new(&self.cuda, len * dtype.size())?;
         let mut observed = Observed { input_unchanged: true, ..Observed::default() };
+        let window_bytes = |count: u64| (count * dtype.size()) as usize;
         for run in 0..request.repeats {
-            let dtype = plan.problem.output_dtype();
-            let mut image = vec![0; dtype.size() as usize];
-            poison(&mut image, dtype, run);
-            output.write(&image)?;
+            for (first, count) in &case.windows {
+                let mut image = vec![0; window_bytes(*count)];
+                poison(&mut image, dtype, run);
+                output.write_at(first * dtype.size(), &image)?;
+            }
             scratch.fill(GUARD_BYTE)?;
             let scratch_at = (scratch.address() + SCRATCH_SHIFT, plan.scratch_bytes());
             enqueue(&mut prepared, &stream, input.address(), output.address(), scratch_at, false)?;
             self.timer.wait()?;
-            output.read(&mut image)?;
-            observed.outputs.push(image);
+            let mut seen = vec![];
+            for (first, count) in &case.windows {
+                let mut image = vec![0; window_bytes(*count)];
+                output.read_at(first * dtype.size(), &mut image)?;
+                seen.extend(image);
+            }
+            observed.outputs.push(seen);
         }
         if let Err(error) = prepared.check() {
             observed.device_error = Some(error.to_string());
@@ -382,9 +443,7 @@ impl CudaTarget {
             self.pool = None;
             let buffer = Buffer::new(&self.cuda, slots * slot_bytes)?;
             for slot in 0..slots {
-                // Max claims every dtype; the family's data are the same for every operator but the product.
-                let problem = ReduceProblem::whole(Operator::Max, dtype, elements)?;
-                let input = make(&problem, Family::Uniform, request.seed.wrapping_add(slot), 0)?;
+                let input = families::uniform(dtype, elements, request.seed.wrapping_add(slot))?;
                 buffer.write_at(slot * slot_bytes, input.bytes())?;
             }
             self.pool = Some(Pool { buffer, dtype, seed: request.seed, slot_elements: elements, slots });

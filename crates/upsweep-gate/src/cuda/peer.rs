@@ -5,27 +5,38 @@ use super::buffer::Buffer;
 use super::{CudaTarget, GRAPH_BELOW, GRAPH_CALLS, LAUNCH_BOUND};
 use crate::comparator::compare_outputs;
 use crate::error::{GateError, Result};
-use crate::families::{Family, make};
+use crate::families::Family;
+use crate::judged::{Judged, PeerProblem};
 use crate::record::Row;
 use crate::statistics::Spread;
-use crate::target::{Target, TimingRequest, poison};
+use crate::target::{Machine, TimingRequest, poison};
 use crate::timing::{CACHE_MULTIPLE, CACHE_RESIDENT};
 use libloading::Library;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 use upsweep::Error;
-use upsweep::ops::reduce::{ReduceProblem, oracle};
-use upsweep::types::{DType, Operator};
+use upsweep::flow::Problem;
+use upsweep::types::DType;
 
-type Reduce = unsafe extern "C" fn(c_int, c_int, *mut c_void, u64, *const c_void, *mut c_void, u64, *mut c_void) -> c_int;
-type ReduceScratch = unsafe extern "C" fn(c_int, c_int, u64) -> i64;
+type Scratch = unsafe extern "C" fn(*const c_char, *const c_char, u64, u64) -> i64;
+type Run = unsafe extern "C" fn(
+    *const c_char,
+    *const c_char,
+    u64,
+    u64,
+    *mut c_void,
+    u64,
+    *const c_void,
+    *mut c_void,
+    *mut c_void,
+) -> c_int;
 
 /// A loaded peer.
 pub(super) struct Peer {
     name: String,
     version: String,
-    reduce: Reduce,
-    scratch: ReduceScratch,
+    run: Run,
+    scratch: Scratch,
     _library: Library,
 }
 
@@ -56,52 +67,53 @@ impl Peer {
         }
         let name = symbol!("upsweep_peer_name", unsafe extern "C" fn() -> *const c_char);
         let version = symbol!("upsweep_peer_version", unsafe extern "C" fn() -> *const c_char);
-        let reduce = symbol!("upsweep_peer_reduce", Reduce);
-        let scratch = symbol!("upsweep_peer_reduce_scratch", ReduceScratch);
+        let run = symbol!("upsweep_peer_run", Run);
+        let scratch = symbol!("upsweep_peer_scratch", Scratch);
         // SAFETY: the function returns a static NUL-terminated string.
         let name = unsafe { CStr::from_ptr(name()) }.to_string_lossy().into_owned();
         // SAFETY: as above.
         let version = unsafe { CStr::from_ptr(version()) }.to_string_lossy().into_owned();
-        Ok(Peer { name, version, reduce, scratch, _library: library })
+        Ok(Peer { name, version, run, scratch, _library: library })
     }
 }
 
 impl CudaTarget {
-    /// Verifies and times a peer on whole arrays; `None` where the peer does not have the combination.
+    /// Verifies and times a peer; `None` where the peer does not have the problem.
     ///
     /// # Errors
     /// What the peer or the driver refuses.
-    pub(super) fn time_peer(
+    pub(super) fn time_peer<O: Judged>(
         &mut self,
         peer: &Peer,
-        operator: Operator,
-        dtype: DType,
-        n: u64,
+        problem: &O::Problem,
         request: &TimingRequest,
     ) -> Result<Option<Row>> {
-        let (op, ty) = (operator as c_int, dtype as c_int);
+        let Some(PeerProblem { what, rows, columns, output_dtype }) = O::peer_problem(problem) else { return Ok(None) };
+        let input_operand = problem.input();
+        let dtype = input_operand.dtype;
+        let text = |text: &str| CString::new(text).map_err(|_| GateError::Measurement(format!("`{text}` has a NUL")));
+        let (what, dtype_name) = (text(&what)?, text(dtype.name())?);
         self.cuda.context().bind_to_thread().map_err(super::buffer::failed("cuCtxSetCurrent", String::new()))?;
-        // SAFETY: a size query launches nothing.
-        let scratch_bytes = unsafe { (peer.scratch)(op, ty, n) };
+        // SAFETY: both are NUL-terminated; a size query launches nothing.
+        let scratch_bytes = unsafe { (peer.scratch)(what.as_ptr(), dtype_name.as_ptr(), rows, columns) };
         let Ok(scratch_bytes) = u64::try_from(scratch_bytes) else { return Ok(None) };
-        let problem = ReduceProblem::whole(operator, dtype, n)?;
-        // A peer that sums 16-bit floats returns f32: hold it to the f32 result of the same elements.
-        let output_dtype = if operator == Operator::Sum && dtype.size() == 2 { DType::F32 } else { problem.output_dtype() };
         let scratch = Buffer::new(&self.cuda, scratch_bytes)?;
-        // Room for an index and a value.
-        let output = Buffer::new(&self.cuda, 16)?;
+        // Behind the outputs there is room for what a peer writes besides (the value of an argmax).
+        let outputs = problem.output().len * output_dtype.size();
+        let output = Buffer::new(&self.cuda, outputs + 8)?;
         let stream = self.timer.stream().clone();
         let call = |address: u64| -> Result<(), Error> {
             // SAFETY: the buffers have the sizes that the peer asked for and outlive the calls, which are waited for.
             let status = unsafe {
-                (peer.reduce)(
-                    op,
-                    ty,
+                (peer.run)(
+                    what.as_ptr(),
+                    dtype_name.as_ptr(),
+                    rows,
+                    columns,
                     scratch.address() as *mut c_void,
                     scratch_bytes,
                     address as *const c_void,
                     output.address() as *mut c_void,
-                    n,
                     stream.cu_stream().cast(),
                 )
             };
@@ -109,34 +121,36 @@ impl CudaTarget {
                 return Ok(());
             }
             Err(Error::Driver {
-                call: "upsweep_peer_reduce",
+                call: "upsweep_peer_run",
                 asked: format!("{peer:?}: {problem}"),
                 text: format!("CUDA error {status}"),
             })
         };
 
-        let input = make(&problem, Family::Uniform, request.seed, 0)?;
+        let input = O::make(problem, Family::Uniform, request.seed, 0)?;
         let (first, _) = self.upload(&input)?;
-        let mut image = vec![0u8; 16];
+        let mut image = vec![0u8; outputs as usize];
         poison(&mut image, DType::U64, 0);
         output.write(&image)?;
         call(first)?;
         self.timer.wait()?;
         output.read(&mut image)?;
+        let n = O::elements(problem);
         let mut row = Row {
-            op: "reduce".into(),
+            op: O::NAME.into(),
             rung: format!("{} {}", peer.name, peer.version),
             device: "cuda".into(),
-            operator: operator.name().into(),
+            operator: O::operator_of(problem).into(),
             dtype: dtype.name().into(),
             n,
-            shape: n.to_string(),
+            shape: if rows == 1 { columns.to_string() } else { format!("{rows} x {columns}, last axis") },
             bytes: problem.bytes(),
+            traffic: O::traffic(problem),
             repeats: Some(request.repeats.into()),
             ..Row::default()
         };
-        let expected = oracle::reference(&problem, input.slice())?;
-        let found = &image[..output_dtype.size() as usize];
+        let expected = O::reference(problem, input.slice())?;
+        let found = &image[..];
         // The oracle's expectation carries the 16-bit rounding in its bound, so an f32 result is held to no less.
         match compare_outputs(&expected, found, output_dtype) {
             Ok(agreement) => {
@@ -150,7 +164,7 @@ impl CudaTarget {
                 return Ok(Some(row));
             }
         }
-        let (addresses, footprint) = self.pool(dtype, n, request)?;
+        let (addresses, footprint) = self.pool(dtype, input_operand.len, request)?;
         let seconds = if n < GRAPH_BELOW {
             let seconds = self.timer.graph(&self.cuda, request, GRAPH_CALLS, &addresses, call)?;
             row.eager_seconds = Some(Spread::of(&self.timer.eager(request, GRAPH_CALLS, &addresses, call)?)?.median);

@@ -7,24 +7,59 @@ mod rung;
 
 pub use memory::{Bindings, DeviceMut, DeviceRef, HostSlice, HostSliceMut};
 pub use program::{Arg, ControlBlock, KernelFile, KernelSpec, Launch, Program, SCRATCH_ALIGNMENT, Step};
-pub use rung::{Body, Claims, Expect, Explain, Forms, Plan, Rung, Tuning};
+pub use rung::{Body, Claims, Expect, Explain, Forms, Plan, Rung, RungFacts, Tuning};
 
-use crate::device::caps::CudaCaps;
+use crate::device::caps::{Caps, CudaCaps};
 use crate::error::Result;
+use crate::types::DType;
 use std::fmt;
+
+/// An operand as a problem asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// The element type.
+    pub dtype: DType,
+    /// Elements from the base pointer.
+    pub len: u64,
+}
+
+/// What every problem tells of itself, whatever the operation.
+pub trait Problem: Clone + PartialEq + fmt::Debug + fmt::Display + Send + Sync + 'static {
+    /// The input: at least so many elements from the base pointer.
+    fn input(&self) -> Operand;
+    /// The output: exactly so many elements.
+    fn output(&self) -> Operand;
+    /// The least bytes any implementation moves: every input element once, every output element once.
+    fn bytes(&self) -> u64;
+}
 
 /// An operation: its problem type, its operands, and its ladder of rungs.
 pub trait Op: Sized + Send + Sync + 'static {
     /// Name in the command line and in records, for instance `reduce`.
     const NAME: &'static str;
     /// What is asked: checked when built, independent of any device.
-    type Problem: Clone + fmt::Debug + fmt::Display + Send + Sync;
+    type Problem: Problem;
     /// What a CUDA rung supplies to the op's one lowering: numbers, not code.
     type Schedule: Copy + fmt::Debug + Send + Sync;
     /// What a CPU rung supplies: a function over the op's problem and named host operands.
     type HostBody: Copy + Send + Sync;
     /// Named operands in device memory.
     type DeviceOperands<'a>;
+
+    /// Chooses the rung and its numbers for a problem on a device, and says why. Pure: needs no device.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotClaimed`] if no rung of the device is for the problem.
+    fn plan(problem: &Self::Problem, caps: &Caps) -> Result<Plan<Self>>;
+
+    /// Runs a CPU rung's body on one input and one output.
+    ///
+    /// # Errors
+    /// [`crate::Error::DTypeMismatch`], [`crate::Error::LengthMismatch`].
+    fn run_on_host(body: Self::HostBody, problem: &Self::Problem, input: HostSlice<'_>, output: HostSliceMut<'_>) -> Result<()>;
+
+    /// Names one input and one output in device memory.
+    fn device_operands<'a>(input: DeviceRef<'a>, output: DeviceMut<'a>) -> Self::DeviceOperands<'a>;
 
     /// THE list of rungs, in the order they are climbed: CPU rungs, then CUDA rungs.
     fn ladder() -> &'static [Rung<Self>];

@@ -70,6 +70,46 @@ pub struct Rung<O: Op> {
     pub body: Body<O>,
 }
 
+/// What there is to tell of a rung, whatever its operation.
+#[derive(Clone, Copy, Debug)]
+pub struct RungFacts {
+    /// The operation's name.
+    pub op: &'static str,
+    /// Number on its device's ladder.
+    pub number: &'static str,
+    /// Name.
+    pub name: &'static str,
+    /// The kind of device it runs on.
+    pub device: DeviceKind,
+    /// What it is for.
+    pub claims: Claims,
+    /// Two runs on the same device and input give the same bits.
+    pub deterministic: bool,
+    /// What the gate expects.
+    pub expect: Expect,
+    /// Its story.
+    pub explain: Explain,
+    /// Its kernel file (CUDA).
+    pub file: Option<KernelFile>,
+}
+
+impl RungFacts {
+    /// `number-name`.
+    pub fn full_name(&self) -> String {
+        format!("{}-{}", self.number, self.name)
+    }
+
+    /// `op/number-name`.
+    pub fn id(&self) -> String {
+        format!("{}/{}", self.op, self.full_name())
+    }
+
+    /// Whether `text` is its number, its name or both.
+    pub fn is(&self, text: &str) -> bool {
+        self.number == text || self.name == text || self.full_name() == text
+    }
+}
+
 /// How a rung runs.
 pub enum Body<O: Op> {
     /// On the host.
@@ -94,7 +134,25 @@ impl<O: Op> Rung<O> {
 
     /// Full name, `op/number-name`.
     pub fn id(&self) -> String {
-        format!("{}/{}-{}", O::NAME, self.number, self.name)
+        self.facts().id()
+    }
+
+    /// What there is to tell of it.
+    pub fn facts(&self) -> RungFacts {
+        RungFacts {
+            op: O::NAME,
+            number: self.number,
+            name: self.name,
+            device: self.device(),
+            claims: self.claims,
+            deterministic: self.deterministic,
+            expect: self.expect,
+            explain: self.explain,
+            file: match &self.body {
+                Body::Cpu(_) => None,
+                Body::Cuda { file, .. } => Some(*file),
+            },
+        }
     }
 
     /// The rung of a device with this number, name or `number-name`.
@@ -103,11 +161,9 @@ impl<O: Op> Rung<O> {
     /// [`Error::UnknownRung`], listing the known ones.
     pub fn find(device: DeviceKind, name: &str) -> Result<&'static Rung<O>> {
         let on_device = || O::ladder().iter().filter(move |r| r.device() == device);
-        on_device().find(|r| r.number == name || r.name == name || format!("{}-{}", r.number, r.name) == name).ok_or_else(|| {
-            Error::UnknownRung {
-                name: name.to_string(),
-                known: on_device().map(|r| format!("{}-{}", r.number, r.name)).collect::<Vec<_>>().join(", "),
-            }
+        on_device().find(|r| r.facts().is(name)).ok_or_else(|| Error::UnknownRung {
+            name: name.to_string(),
+            known: on_device().map(|r| format!("{}-{}", r.number, r.name)).collect::<Vec<_>>().join(", "),
         })
     }
 }

@@ -23,9 +23,9 @@ pub use plan::state_sizes;
 pub use plan::{BLOCK_SIZES, Schedule, plan};
 pub use problem::{ReduceDeviceOperands, ReduceOperands, ReduceProblem};
 
-use crate::device::caps::CudaCaps;
+use crate::device::caps::{Caps, CudaCaps};
 use crate::error::Result;
-use crate::flow::{Bindings, Op, Plan, Program, Rung, Tuning};
+use crate::flow::{Bindings, DeviceMut, DeviceRef, HostSlice, HostSliceMut, Op, Operand, Plan, Problem, Program, Rung, Tuning};
 
 /// The reduction operation.
 #[derive(Debug)]
@@ -49,6 +49,19 @@ impl Op for Reduce {
         ladder::LADDER
     }
 
+    fn plan(problem: &ReduceProblem, caps: &Caps) -> Result<ReducePlan> {
+        plan::plan(problem, caps)
+    }
+
+    fn run_on_host(body: HostBody, problem: &ReduceProblem, input: HostSlice<'_>, output: HostSliceMut<'_>) -> Result<()> {
+        problem.check_operands((input.dtype(), input.len() as u64), (output.dtype(), output.len() as u64))?;
+        body(problem, ReduceOperands { input, output })
+    }
+
+    fn device_operands<'a>(input: DeviceRef<'a>, output: DeviceMut<'a>) -> ReduceDeviceOperands<'a> {
+        ReduceDeviceOperands { input, output }
+    }
+
     fn claim(rung: &ReduceRung, problem: &ReduceProblem) -> Result<()> {
         plan::claim(rung, problem)
     }
@@ -70,5 +83,19 @@ impl Op for Reduce {
         tuning: Tuning,
     ) -> Result<Program> {
         plan::lower(rung, schedule, problem, caps, tuning)
+    }
+}
+
+impl Problem for ReduceProblem {
+    fn input(&self) -> Operand {
+        Operand { dtype: self.dtype(), len: self.required_len() }
+    }
+
+    fn output(&self) -> Operand {
+        Operand { dtype: self.output_dtype(), len: self.shape().outputs }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes()
     }
 }

@@ -2,39 +2,26 @@
 //! judges the real ones; `verify` fails if one passes.
 //!
 //! The list of faults is here, with the case that must reject each. A device brings its forms of them: this module has
-//! the CPU's, [`Target::wrong_kernels`](crate::target::Target::wrong_kernels) hands over those of a device.
+//! the CPU's, [`Judged::wrong_on_cuda`](crate::judged::Judged::wrong_on_cuda) has CUDA's.
 
+use super::Case;
 use crate::candidate::Candidate;
-use crate::cases::{Case, Form};
+use crate::cases::Form;
 use crate::families::{Family, Place, Special};
+use crate::judged::Fault;
 use std::sync::atomic::{AtomicU32, Ordering};
 use upsweep::Result;
 use upsweep::device::caps::DeviceKind;
 use upsweep::flow::{Body, Claims, Expect, Explain, Forms, Rung};
 use upsweep::half::f16;
-use upsweep::ops::reduce::{HostBody, ReduceOperands, ReduceProblem, ReduceRung};
+use upsweep::ops::reduce::{HostBody, Reduce, ReduceOperands, ReduceProblem, ReduceRung};
 use upsweep::types::{Accuracy, DType, Operator};
-
-/// A fault that kernels of this sort have had, and the case that shows it.
-#[derive(Clone, Debug)]
-pub struct Fault {
-    /// Name; a device's form has the same.
-    pub name: &'static str,
-    /// What is wrong.
-    pub fault: &'static str,
-    /// Devices that must bring a form.
-    pub forms: &'static [DeviceKind],
-    /// The case that must reject it.
-    pub case: Case,
-    /// The case is run so often, on the same input, and the bits compared (faults that show by chance or by repetition).
-    pub runs: u32,
-}
 
 const CPU: &[DeviceKind] = &[DeviceKind::Cpu];
 const CUDA: &[DeviceKind] = &[DeviceKind::Cuda];
 
 /// Every fault.
-pub fn faults() -> Vec<Fault> {
+pub(super) fn faults() -> Vec<Fault<Reduce>> {
     use DType::{F16, F32, F64, I32};
     use Operator::{ArgMax, LogSumExp, Max, Mean, Sum};
     let nan_inside = Family::With(Special::Nan, Place::Middle);
@@ -122,7 +109,7 @@ pub fn faults() -> Vec<Fault> {
 }
 
 /// The CPU's forms.
-pub fn on_cpu() -> Vec<Candidate> {
+pub(super) fn on_cpu() -> Vec<Candidate<Reduce>> {
     ON_CPU.iter().map(Candidate::real).collect()
 }
 

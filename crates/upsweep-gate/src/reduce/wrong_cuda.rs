@@ -1,15 +1,14 @@
 //! The wrong kernels' CUDA forms: the same faults as on the CPU, and those that only a GPU can have.
 
 use crate::candidate::{Candidate, Lowering};
-use crate::cases::HugeCase;
 use upsweep::Result;
 use upsweep::device::caps::{CudaCaps, DeviceKind};
 use upsweep::flow::{
     Arg, Body, Claims, ControlBlock, Expect, Explain, Forms, KernelFile, KernelSpec, Launch, Program, Rung, Step, Tuning,
 };
-use upsweep::ops::reduce::{Reduce, ReducePlan, ReduceProblem, ReduceRung, Schedule};
+use upsweep::ops::reduce::{Reduce, ReduceProblem, ReduceRung, Schedule};
 
-pub(super) const FILE: KernelFile = KernelFile { path: "upsweep-gate/src/cuda/wrong.cu", text: include_str!("wrong.cu") };
+const FILE: KernelFile = KernelFile { path: "upsweep-gate/src/reduce/wrong.cu", text: include_str!("wrong.cu") };
 
 const fn rung(name: &'static str) -> ReduceRung {
     Rung {
@@ -56,7 +55,7 @@ macro_rules! forms {
     };
 }
 
-static ONE_BLOCK: &[(&ReduceRung, Lowering)] = forms![
+static ONE_BLOCK: &[(&ReduceRung, Lowering<Reduce>)] = forms![
     "dropped_last_element",
     "dropped_last_tile",
     "stale_output",
@@ -99,24 +98,8 @@ fn ignored_offset(problem: &ReduceProblem, _: &CudaCaps, _: Tuning) -> Result<Pr
 }
 
 /// Every CUDA form.
-pub(super) fn candidates() -> Vec<Candidate> {
-    let special: [(&'static ReduceRung, Lowering); 2] =
+pub(super) fn candidates() -> Vec<Candidate<Reduce>> {
+    let special: [(&'static ReduceRung, Lowering<Reduce>); 2] =
         [(&SECOND_PASS, second_pass_one_block), (&IGNORED_OFFSET, ignored_offset)];
     ONE_BLOCK.iter().copied().chain(special).map(|(rung, lowering)| Candidate { rung, lowering: Some(lowering) }).collect()
-}
-
-static FILL: ReduceRung = rung("fill_closed_form");
-
-/// The launch that makes a huge case's data at an address.
-pub(super) fn fill_plan(case: &HugeCase, address: u64) -> Result<ReducePlan> {
-    let launch = Launch {
-        kernel: KernelSpec { file: FILE, expression: format!("upsweep::fill_closed_form<{}>", case.dtype.row().c_name) },
-        grid: 2048,
-        block: 256,
-        shared_bytes: 0,
-        args: vec![Arg::U64(address), Arg::U64(case.length), Arg::U64(case.period), Arg::U64(case.marked)],
-    };
-    let program = Program { steps: vec![Step::Launch(launch)], scratch_bytes: 0, control: ControlBlock { words: 0 } };
-    let problem = ReduceProblem::whole(case.operator, case.dtype, case.length)?;
-    Ok(ReducePlan { problem, rung: &FILL, why: "data in closed form".into(), program: Some(program) })
 }
