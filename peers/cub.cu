@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 
 namespace {
@@ -77,10 +78,10 @@ Call find(const char* what, const char* dtype) {
 extern "C" {
 
 const char* upsweep_peer_name() { return "CUB"; }
-#define AS_TEXT(x) #x
-#define TEXT_OF(x) AS_TEXT(x)
 const char* upsweep_peer_version() {
-  return TEXT_OF(CUB_MAJOR_VERSION) "." TEXT_OF(CUB_MINOR_VERSION) "." TEXT_OF(CUB_SUBMINOR_VERSION);
+  static char text[32];
+  std::snprintf(text, sizeof text, "%d.%d.%d", CUB_VERSION / 100000, CUB_VERSION / 100 % 1000, CUB_VERSION % 100);
+  return text;
 }
 
 // Bytes of scratch, or a negative CUDA error (cudaErrorNotSupported: this peer does not have the problem).

@@ -23,13 +23,18 @@ step build_cub 120 nvcc -O3 -std=c++17 -arch=native -shared -Xcompiler -fPIC "$h
 peer=()
 [ -f "$out/libcub.so" ] && peer=(--peer "$out/libcub.so")
 
-step ladder 240 "$upsweep" ladder reduce --device cuda --n 2^28 --repeats 30 --format json --out "$out/ladder-sum-f32.json"
-step bench 400 "$upsweep" bench reduce --device cuda "${peer[@]}" --repeats 30 --format json --out "$out/bench-f32.json"
-if [ "$mode" = quick ]; then
-  step verify 300 "$upsweep" verify reduce --device cuda --cases quick --format json --out "$out/verify-quick.json"
-else
-  step verify 590 "$upsweep" verify reduce --device cuda --cases full --format json --out "$out/verify-full.json"
-  step huge 300 "$upsweep" verify reduce --device cuda --cases huge --format json --out "$out/verify-huge.json"
-  step checklist 200 "$upsweep" checklist --device cuda --format json --out "$out/checklist.json"
-fi
+step checklist 400 "$upsweep" checklist --device cuda --ladder "$out/ladder-reduce.json" --format json --out "$out/checklist.json"
+for op in scan softmax; do
+  step "ladder_$op" 240 "$upsweep" ladder $op --device cuda --repeats 30 --format json --out "$out/ladder-$op.json"
+  step "bench_$op" 400 "$upsweep" bench $op --device cuda "${peer[@]}" --repeats 30 --format json --out "$out/bench-$op.json"
+done
+step torch 300 python3 "$here/torch_softmax.py" "$out/bench-softmax.json"
+step bench 400 "$upsweep" bench reduce --device cuda "${peer[@]}" --repeats 30 --format json --out "$out/bench-reduce.json"
+levels=(quick)
+[ "$mode" = quick ] || levels=(full huge)
+for op in reduce scan softmax; do
+  for level in "${levels[@]}"; do
+    step "verify_${op}_$level" 590 "$upsweep" verify $op --device cuda --cases $level --format json --out "$out/verify-$op-$level.json"
+  done
+done
 exit $failed

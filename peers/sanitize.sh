@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # The quick cases under each tool of compute-sanitizer, with exact allocations so that every stray access shows.
-# Usage: peers/sanitize.sh UPSWEEP_BINARY OUTPUT_FOLDER
+# Usage: peers/sanitize.sh UPSWEEP_BINARY OUTPUT_FOLDER [OP]
+# Without an operation: all of them.
 # The wrong kernels are left out: their faults are what the tools look for. Writes sanitizer.jsonl.
 set -u
-upsweep=$1 out=$2
+upsweep=$1 out=$2 op=${3:-}
 mkdir -p "$out"
 export UPSWEEP_EXACT_ALLOCATIONS=1
 failed=0 rows=""
@@ -11,7 +12,7 @@ for tool in memcheck racecheck synccheck initcheck; do
   options=(--tool "$tool" --error-exitcode 99 --print-limit 20)
   [ "$tool" = memcheck ] && options+=(--leak-check no)
   start=$SECONDS
-  timeout 500 compute-sanitizer "${options[@]}" "$upsweep" verify reduce --device cuda --cases quick --no-wrong-kernels >"$out/$tool.log" 2>&1
+  timeout 500 compute-sanitizer "${options[@]}" "$upsweep" verify $op --device cuda --cases quick --no-wrong-kernels >"$out/$tool.log" 2>&1
   status=$?
   summary=$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.log" | tail -n 1 | sed 's/=* *//' | tr -d '"')
   rows="$rows${rows:+,}{\"tool\":\"$tool\",\"exit\":$status,\"summary\":\"$summary\",\"seconds\":$((SECONDS - start))}"
@@ -19,5 +20,5 @@ for tool in memcheck racecheck synccheck initcheck; do
   echo "$tool: exit $status, $summary ($((SECONDS - start)) s)"
 done
 commit=$("$upsweep" --version | grep -oE '[0-9a-f]{40}(-dirty)?' | head -n 1)
-echo "{\"kind\":\"sanitizer\",\"commit\":\"$commit\",\"command\":\"upsweep verify reduce --device cuda --cases quick --no-wrong-kernels\",\"rows\":[$rows]}" >"$out/sanitizer.jsonl"
+echo "{\"kind\":\"sanitizer\",\"commit\":\"$commit\",\"command\":\"upsweep verify ${op:+$op }--device cuda --cases quick --no-wrong-kernels\",\"rows\":[$rows]}" >"$out/sanitizer.jsonl"
 exit $failed

@@ -3,7 +3,7 @@
 use crate::paths;
 use crate::ptxas::{self, Usage};
 use crate::ratchet::{self, Listing};
-use crate::variants::{self, Variant, Variants};
+use crate::variants::{self, Cover, Variant, Variants};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -29,10 +29,9 @@ const HELD: &str = "sm_90a";
 enum Depth {
     /// As the library does it, with all optimisations: what the ratchet holds.
     Shipped,
-    /// To machine code in the compiler's fast mode: what a rung runs by itself.
+    /// To machine code in the compiler's fast mode: what a rung runs by itself, on the target that the ratchet holds.
     MachineCode,
-    /// Through the front end, which instantiates every template and checks every assertion: block sizes that a user may
-    /// ask for. Some of them are in the covering set, too.
+    /// Through the front end, which instantiates every template and checks every assertion: all the rest.
     FrontEnd,
 }
 
@@ -121,8 +120,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let shipped = shipped(&device, &every, &picked, options.all);
         let depth = |expression: &String, variant: &Variant| match (shipped.contains_key(expression), variant.other_block) {
             (true, _) => Depth::Shipped,
-            (false, false) => Depth::MachineCode,
-            (false, true) => Depth::FrontEnd,
+            (false, false) if device.target() == HELD => Depth::MachineCode,
+            (false, _) => Depth::FrontEnd,
         };
         let mut words = Vec::new();
         for wanted in Depth::ALL {
@@ -156,7 +155,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     jobs.sort_by_key(|job| job.depth);
     let (mut results, mut cached) = (Vec::new(), 0);
     for part in jobs.chunk_by(|a, b| a.depth == b.depth) {
+        let start = Instant::now();
         let (made, kept) = compile(&compiler, part);
+        let kernels: usize = part.iter().map(|job| job.expressions.len()).sum();
+        println!("{:?}: {kernels} kernels in {:.1} s", part[0].depth, start.elapsed().as_secs_f64());
         results.extend(made);
         cached += kept;
     }
@@ -193,12 +195,13 @@ fn shipped(device: &CudaCaps, every: &Variants, picked: &BTreeSet<String>, all: 
     if all {
         return every.clone();
     }
+    // Block sizes that a user may ask for would multiply everything by three; pairs on every target by four.
+    let cover = if device.target() == HELD { Cover::Pairs } else { Cover::Values };
+    let own = every.iter().filter(|(_, variant)| !variant.other_block);
+    let mut chosen = variants::covering(&own.map(|(e, variant)| (e.clone(), variant.clone())).collect(), cover);
     if device.target() != HELD {
-        let own = every.iter().filter(|(_, variant)| !variant.other_block);
-        return variants::covering(&own.map(|(e, variant)| (e.clone(), variant.clone())).collect());
+        return chosen;
     }
-    // Block sizes that a user may ask for would multiply everything by three: they are covered pairwise.
-    let mut chosen = variants::covering(every);
     chosen.extend(every.iter().filter(|(e, _)| picked.contains(*e)).map(|(e, variant)| (e.clone(), variant.clone())));
     chosen
 }

@@ -37,13 +37,14 @@ fn add<O: Judged>(variants: &mut Variants, plan: &Plan<O>, block: u32, default: 
     let Some(program) = &plan.program else { return };
     for Step::Launch(launch) in &program.steps {
         let expression = &launch.kernel.expression;
-        // `template<operator<dtype>, parameters>` without the operator: two kernels with the same rest differ in it only.
+        // `template<operator<dtype>, parameters>` (or `template<dtype, parameters>`) without the operator: two kernels with
+        // the same rest differ in it only.
         let short = expression.replace("upsweep::", "");
         let (template, parameters) = short.split_once('<').unwrap_or((short.as_str(), ""));
-        let rest = parameters.split_once(">,").map_or("", |(_, rest)| rest);
+        let rest = parameters.split_once(">,").or_else(|| parameters.split_once(',')).map_or("", |(_, rest)| rest);
         let words = rest.split(',').map(str::trim).filter(|word| *word != launch.block.to_string());
         let form = format!("{template} {}", words.collect::<Vec<_>>().join(" "));
-        let kind = parameters.split('<').next().unwrap_or("");
+        let kind = parameters.split(['<', ',']).next().unwrap_or("");
         let operator = format!("{} {} {kind}", O::NAME, O::operator_of(&plan.problem));
         let factors = [form, operator, plan.problem.input().dtype.to_string(), block.to_string()];
         variants.entry(expression.clone()).or_insert_with(|| Variant {
@@ -112,15 +113,34 @@ pub(crate) fn planned(caps: &CudaCaps) -> Result<BTreeSet<String>> {
     Ok(variants.into_keys().collect())
 }
 
-/// A subset in which every two values of different factors that occur together in `variants` occur together.
+/// What a covering set meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cover {
+    /// Every kernel template, operator, dtype and block size.
+    Values,
+    /// Every two values of different factors that occur together.
+    Pairs,
+}
+
+/// A subset that meets what `variants` meet.
 /// Greedy: at each step the variant that covers most of what is left, the first of equals.
-pub(crate) fn covering(variants: &Variants) -> Variants {
-    // Every pair of values gets a number, so that a step is a count over small lists.
+pub(crate) fn covering(variants: &Variants, cover: Cover) -> Variants {
+    // Every pair of values gets a number, so that a step is a count over small lists. A value is a pair with itself.
     let mut numbers = BTreeMap::new();
     let mut pairs_of = |variant: &Variant| -> Vec<usize> {
         let count = variant.factors.len();
-        let pairs = (0..count).flat_map(|first| (first + 1..count).map(move |second| (first, second)));
-        let named = pairs.map(|(first, second)| (first, second, variant.factors[first].clone(), variant.factors[second].clone()));
+        let pairs: Vec<(usize, usize)> = match cover {
+            Cover::Values => (0..count).map(|factor| (factor, factor)).collect(),
+            Cover::Pairs => (0..count).flat_map(|first| (first + 1..count).map(move |second| (first, second))).collect(),
+        };
+        let pairs = pairs.into_iter();
+        // Of a form, values count the template alone.
+        let value = |factor: usize| match (cover, variant.factors[factor].split(' ').next()) {
+            (Cover::Values, Some(template)) if factor == 0 => template.to_string(),
+            _ => variant.factors[factor].clone(),
+        };
+        let named: Vec<_> = pairs.map(|(first, second)| (first, second, value(first), value(second))).collect();
+        let named = named.into_iter();
         named
             .map(|pair| {
                 let next = numbers.len();
@@ -175,7 +195,7 @@ mod tests {
     #[test]
     fn a_covering_set_covers_every_pair_and_is_smaller() {
         let variants = all(&devices()[0]).unwrap();
-        let chosen = covering(&variants);
+        let chosen = covering(&variants, Cover::Pairs);
         assert!(chosen.len() * 4 < variants.len(), "{} of {}", chosen.len(), variants.len());
         let pairs = |variants: &Variants| -> BTreeSet<(String, String)> {
             let tag = |v: &Variant, i: usize| format!("{i}:{}", v.factors[i]);
@@ -185,5 +205,16 @@ mod tests {
             variants.values().flat_map(of).collect()
         };
         assert_eq!(pairs(&chosen), pairs(&variants));
+        let few = covering(&variants, Cover::Values);
+        let values = |variants: &Variants| -> BTreeSet<(usize, String)> {
+            let template = |form: &str| form.split(' ').next().unwrap_or("").to_string();
+            let of = |v: &Variant| {
+                let [form, rest @ ..] = &v.factors;
+                std::iter::once(template(form)).chain(rest.iter().cloned()).enumerate().collect::<Vec<_>>()
+            };
+            variants.values().flat_map(of).collect()
+        };
+        assert_eq!(values(&few), values(&variants));
+        assert!(few.len() < chosen.len());
     }
 }

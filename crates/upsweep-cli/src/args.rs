@@ -5,6 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use upsweep::ops::softmax::SoftmaxKind;
 use upsweep::types::{DType, Operator};
 
 /// Verified, then timed: parallel primitives on the CPU and on CUDA GPUs.
@@ -37,8 +38,12 @@ pub enum Command {
     Checklist(ChecklistArgs),
     /// What was found (driver, compiler, devices, cache, CPU) and the next step for what was not
     Doctor(DoctorArgs),
-    /// Apply an operator to a tensor of a .npy or .safetensors file
+    /// Reduce, scan or take the softmax of a tensor of a .npy or .safetensors file
     Run(RunArgs),
+    /// Print completions for a shell
+    Completions(CompletionsArgs),
+    /// Print the manual page (roff)
+    Man,
 }
 
 /// Where the result goes.
@@ -115,13 +120,6 @@ fn parse_dtype(text: &str) -> Result<DType, String> {
     DType::from_name(text).ok_or_else(|| {
         let names: Vec<_> = DType::all().map(DType::name).collect();
         format!("`{text}` is not a dtype; allowed are {}", names.join(", "))
-    })
-}
-
-fn parse_operator(text: &str) -> Result<Operator, String> {
-    Operator::from_name(text).ok_or_else(|| {
-        let names: Vec<_> = Operator::all().map(Operator::name).collect();
-        format!("`{text}` is not an operator; allowed are {}", names.join(", "))
     })
 }
 
@@ -258,15 +256,15 @@ pub struct BenchArgs {
     /// Which device.
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Only this number of elements; without it a sweep of sizes and shapes
-    #[arg(long, value_parser = parse_count, value_name = "COUNT")]
-    pub n: Option<u64>,
+    /// Only these numbers of elements, separated by commas; without it a sweep of sizes and shapes
+    #[arg(long, value_parser = parse_count, value_name = "COUNT", value_delimiter = ',')]
+    pub n: Vec<u64>,
     /// Dtype of the elements
     #[arg(long, value_parser = parse_dtype, default_value = "f32")]
     pub dtype: DType,
-    /// Only this operator
-    #[arg(long)]
-    pub operator: Option<String>,
+    /// Only these operators, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    pub operator: Vec<String>,
     /// Another library to verify and time beside ours (a shared library built from peers/); may be repeated
     #[arg(long, value_name = "FILE")]
     pub peer: Vec<PathBuf>,
@@ -310,9 +308,20 @@ pub struct ChecklistArgs {
     /// Seed of the inputs; a fresh one, printed, if left out
     #[arg(long)]
     pub seed: Option<u64>,
+    /// Write the climb that the boxes quote to this file, too: the record of `upsweep ladder reduce`
+    #[arg(long, value_name = "FILE")]
+    pub ladder: Option<PathBuf>,
     /// Where the result goes.
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// `completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell: bash, elvish, fish, powershell or zsh
+    #[arg(value_name = "SHELL", value_enum)]
+    pub shell: clap_complete::Shell,
 }
 
 /// `doctor`.
@@ -326,13 +335,15 @@ pub struct DoctorArgs {
 /// `run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Operator, for instance sum, argmax, mean, logsumexp (see `upsweep list`)
-    #[arg(value_name = "OP", value_parser = parse_operator)]
-    pub operator: Operator,
+    /// A reduction (sum, argmax, mean, logsumexp, ...; see `upsweep list`), cumsum, cumprod, cummin, cummax, softmax or
+    /// log_softmax
+    #[arg(value_name = "OP")]
+    pub function: Function,
     /// A .npy or .safetensors file
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Axes to reduce, repeated or separated by commas; negative ones count from the end; every axis if left out
+    /// Axes to reduce, repeated or separated by commas, or the one axis of a scan or a softmax; negative ones count from
+    /// the end. If left out: reductions and scans take the whole array, softmaxes the last axis
     #[arg(long, value_name = "AXIS", value_delimiter = ',', allow_negative_numbers = true)]
     pub axis: Vec<i64>,
     /// Name of the tensor in a .safetensors file
@@ -350,6 +361,45 @@ pub struct RunArgs {
     /// Write the result to this .npy file, whole or not at all
     #[arg(long, value_name = "FILE.npy")]
     pub out: Option<PathBuf>,
+}
+
+/// What `run` computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Function {
+    /// A reduction.
+    Reduce(Operator),
+    /// An inclusive scan.
+    Scan(Operator),
+    /// A softmax.
+    Softmax(SoftmaxKind),
+}
+
+/// The scans by NumPy's names.
+const SCANS: [(&str, Operator); 4] =
+    [("cumsum", Operator::Sum), ("cumprod", Operator::Prod), ("cummin", Operator::Min), ("cummax", Operator::Max)];
+
+impl FromStr for Function {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let scan = || SCANS.iter().find(|(name, _)| *name == text).map(|(_, operator)| Function::Scan(*operator));
+        let softmax = || SoftmaxKind::from_name(text).map(Function::Softmax);
+        // logsumexp is a reduction like others: over the whole array, or along several axes.
+        Operator::from_name(text).map(Function::Reduce).or_else(scan).or_else(softmax).ok_or_else(|| {
+            let names = Operator::all().map(Operator::name).chain(SCANS.iter().map(|(name, _)| *name));
+            let names: Vec<&str> = names.chain(["softmax", "log_softmax"]).collect();
+            format!("`{text}` is not a function; allowed are {}", names.join(", "))
+        })
+    }
+}
+
+impl fmt::Display for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Function::Reduce(operator) => operator.fmt(f),
+            Function::Scan(operator) => f.write_str(SCANS.iter().find(|(_, o)| o == operator).map_or("scan", |(name, _)| name)),
+            Function::Softmax(kind) => kind.fmt(f),
+        }
+    }
 }
 
 /// Accuracy of float sums.

@@ -5,13 +5,13 @@ use crate::tensor::Tensor;
 use upsweep::Error;
 use upsweep::device::caps::{Caps, CpuCaps, DeviceKind};
 use upsweep::device::cpu::Cpu;
-use upsweep::ops::reduce::{ReduceOperands, ReducePlan, run_on_host};
+use upsweep::flow::{Body, Op, Plan};
 use upsweep_gate::cpu::CpuTarget;
 use upsweep_gate::judged::Judged;
 use upsweep_gate::target::Target;
 
 #[cfg(feature = "cuda")]
-use upsweep::{device::cuda::Cuda, ops::reduce::run_plan, types::dispatch};
+use upsweep::device::cuda::Cuda;
 
 /// A device that was found.
 #[derive(Debug)]
@@ -78,23 +78,14 @@ impl Device {
     ///
     /// # Errors
     /// Those of the library.
-    pub fn reduce(&self, plan: &ReducePlan, input: &Tensor, output: &mut Tensor) -> Result<(), Error> {
-        match self {
-            Device::Cpu(_) => run_on_host(plan, ReduceOperands { input: input.host_slice(), output: output.host_slice_mut() }),
+    pub fn run<O: Op>(&self, plan: &Plan<O>, input: &Tensor, output: &mut Tensor) -> Result<(), Error> {
+        match (self, &plan.rung.body) {
+            (Device::Cpu(_), Body::Cpu(body)) => {
+                O::run_on_host(*body, &plan.problem, input.host_slice(), output.host_slice_mut())
+            }
             #[cfg(feature = "cuda")]
-            Device::Cuda(cuda) => dispatch!(input.dtype(), T => {
-                let uploaded = cuda.upload(input.host_slice().typed::<T>()?)?;
-                dispatch!(output.dtype(), R => {
-                    let reduced = run_plan::<_, T, R>(cuda, plan, &uploaded)?;
-                    let target = output.host_slice_mut().typed::<R>()?;
-                    if target.len() != reduced.values.len() {
-                        let (got, expected) = (reduced.values.len() as u64, target.len() as u64);
-                        return Err(Error::LengthMismatch { argument: "output", got, expected, unit: "elements" });
-                    }
-                    target.copy_from_slice(&reduced.values);
-                    Ok(())
-                })
-            }),
+            (Device::Cuda(cuda), Body::Cuda { .. }) => cuda.run_from_host(plan, input.host_slice(), output.host_slice_mut()),
+            _ => Err(Error::NotClaimed { rung: plan.rung.id(), why: format!("it does not run on {}", self.name()) }),
         }
     }
 }

@@ -30,5 +30,7 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Checklist(args) => commands::checklist::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Run(args) => commands::run::run(&args),
+        Command::Completions(args) => commands::shell::completions(&args),
+        Command::Man => commands::shell::manual(),
     }
 }

@@ -60,7 +60,7 @@ fn read_npy(path: &Path) -> (String, Vec<u8>) {
 #[test]
 fn list_shows_every_table_row() {
     let value = json(&["list"]);
-    assert_eq!(value["ops"], serde_json::json!(["reduce"]));
+    assert_eq!(value["ops"], serde_json::json!(["reduce", "scan", "softmax"]));
     assert_eq!(value["operators"].as_array().unwrap().len(), upsweep::types::Operator::TABLE.len());
     assert_eq!(value["dtypes"].as_array().unwrap().len(), upsweep::types::DType::TABLE.len());
     for rung in value["rungs"].as_array().unwrap() {
@@ -81,8 +81,10 @@ fn explain_tells_each_rungs_story() {
         assert!(text.contains(part), "{part}: {text}");
     }
     let rungs = json(&["list"])["rungs"].as_array().unwrap().clone();
-    let explained = json(&["explain", "reduce"]);
-    assert_eq!(explained["rungs"].as_array().unwrap().len(), rungs.len());
+    for op in ["reduce", "scan", "softmax"] {
+        let explained = json(&["explain", op])["rungs"].as_array().unwrap().len();
+        assert_eq!(explained, rungs.iter().filter(|rung| rung["op"] == op).count(), "{op}");
+    }
     let (code, _, err) = outcome(&["explain", "reduce/99"]);
     assert_eq!(code, 2);
     assert!(err.contains("`99`") && err.contains("0-sequential"), "{err}");
@@ -176,6 +178,47 @@ fn run_reduces_files_of_both_orders() {
         assert_eq!(outcome(&["run", "max", file, "--device", "cpu", "--accuracy", "compensated"]).0, 2);
         assert_eq!(outcome(&["run", "sum", file, "--device", "cpu", "--tensor", "a"]).0, 2);
     }
+}
+
+#[test]
+fn run_scans_and_takes_softmaxes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.npy");
+    write_npy(&path, "'<f4'", false, "(2, 3)", &floats([0.0, 1.0, 2.0, 3.0, 4.0, 5.0]));
+    let file = path.to_str().unwrap();
+    let run = |arguments: &[&str]| json(&[&["run", arguments[0], file, "--device", "cpu"], &arguments[1..]].concat());
+    assert_eq!(run(&["cumsum"])["values"], serde_json::json!([0.0, 1.0, 3.0, 6.0, 10.0, 15.0]));
+    let along = run(&["cumsum", "--axis", "0"]);
+    assert_eq!(
+        (&along["values"], &along["output_shape"]),
+        (&serde_json::json!([0.0, 1.0, 2.0, 3.0, 5.0, 7.0]), &serde_json::json!([2, 3]))
+    );
+    assert_eq!(run(&["cumprod", "--axis", "1"])["values"], serde_json::json!([0.0, 0.0, 0.0, 3.0, 12.0, 60.0]));
+    assert_eq!(run(&["cummax"])["values"], serde_json::json!([0.0, 1.0, 2.0, 3.0, 4.0, 5.0]));
+    assert_eq!(run(&["cummin"])["values"], serde_json::json!([0.0, 0.0, 0.0, 0.0, 0.0, 0.0]));
+    for (axis, neighbours) in [("0", [0, 3]), ("1", [0, 1])] {
+        let values = run(&["softmax", "--axis", axis])["values"].clone();
+        let at = |i: usize| values[i].as_f64().unwrap();
+        let distance = (neighbours[1] - neighbours[0]) as f64;
+        let ratio = at(neighbours[1]) / at(neighbours[0]);
+        assert!((ratio / distance.exp() - 1.0).abs() < 1e-5, "{values}");
+    }
+    let logs = run(&["log_softmax"])["values"].clone();
+    let sum: f64 = (0..3).map(|i| logs[i].as_f64().unwrap().exp()).sum();
+    assert!((sum - 1.0).abs() < 1e-6, "{logs}");
+    assert_eq!(outcome(&["run", "softmax", file, "--device", "cpu", "--axis", "0,1"]).0, 2);
+    assert_eq!(outcome(&["run", "cumsum", file, "--device", "cpu", "--accuracy", "compensated"]).0, 2);
+    let (code, _, err) = outcome(&["run", "cumulate", file, "--device", "cpu"]);
+    assert!(code == 2 && err.contains("cumsum"), "{err}");
+}
+
+#[test]
+fn completions_and_the_manual_come_from_the_definition() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(stdout(&["completions", shell]).contains("checklist"), "{shell}");
+    }
+    let manual = stdout(&["man"]);
+    assert!(manual.contains(".TH upsweep 1") && manual.contains("no\\-wrong\\-kernels"), "{manual}");
 }
 
 #[test]
@@ -324,7 +367,8 @@ fn malformed_files_are_errors_not_panics() {
 #[test]
 fn the_ladder_shows_every_cpu_rung_verified_and_timed() {
     let record = json(&["ladder", "reduce", "--device", "cpu", "--n", "2^14", "--repeats", "3", "--seed", "7"]);
-    let rungs = json(&["list"])["rungs"].as_array().unwrap().iter().filter(|r| r["device"] == "cpu").count();
+    let rungs =
+        json(&["list"])["rungs"].as_array().unwrap().iter().filter(|r| r["op"] == "reduce" && r["device"] == "cpu").count();
     let rows = record["rows"].as_array().unwrap();
     assert_eq!((rows.len(), record["seed"].as_u64(), record["schema"].as_u64()), (rungs, Some(7), Some(1)));
     for row in rows {

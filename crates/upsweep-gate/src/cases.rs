@@ -121,6 +121,12 @@ impl Form {
         Ok((Layout::strided(&shape, &strides, offset)?, axes))
     }
 
+    /// The elements lie in C order without gaps, from the base pointer on.
+    pub fn is_contiguous(self) -> bool {
+        use Form::{Backwards, Broadcast, PaddedRows, Slice, Strided};
+        !matches!(self, Slice | Strided | Backwards | PaddedRows | Broadcast)
+    }
+
     /// The operation runs along more than one axis.
     pub fn has_several_axes(self) -> bool {
         self == Form::OuterAxes

@@ -1,13 +1,19 @@
 //! The document's nine boxes, each met or not met with its evidence.
 
-use crate::cases::Level;
+use crate::candidate::Candidate;
+use crate::cases::{Level, QUICK_LENGTHS};
 use crate::climb::{ClimbOptions, climb};
 use crate::error::Result;
-use crate::record::{ChecklistBox, Kind, Record, Row};
-use crate::target::Target;
+use crate::families::Family;
+use crate::judged::Judged;
+use crate::record::{ChecklistBox, Kind, Record, Row, RungSummary, VerifySummary};
+use crate::target::{Machine, RunRequest, Target};
 use crate::verify::{Context, OnProgress, Selection, VerifyOptions, VerifyReport, verify};
 use upsweep::device::caps::DeviceKind;
+use upsweep::flow::{Op, Rung, Tuning};
 use upsweep::ops::reduce::Reduce;
+use upsweep::ops::scan::Scan;
+use upsweep::ops::softmax::{Softmax, SoftmaxKind, SoftmaxProblem};
 use upsweep::types::DType;
 
 /// The size that the document's table is at.
@@ -15,6 +21,9 @@ const DOCUMENT_N: u64 = 1 << 28;
 
 /// The share of the peak that box 3 asks of rung 4.
 const RUNG_4_PERCENT: f64 = 80.0;
+
+/// The document's tolerance for the sum of a row.
+const ROW_SUM_TOLERANCE: f64 = 1e-4;
 
 /// The five stages of the document.
 const STAGES: [&str; 5] = ["0", "1", "2", "3", "4"];
@@ -30,19 +39,37 @@ pub struct ChecklistOptions {
     pub seed: u64,
 }
 
+/// What [`checklist`] made.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// The nine boxes, with all that they stand on.
+    pub record: Record,
+    /// The climb of the reduction ladder that the boxes quote, as a record of its own.
+    pub ladder: Record,
+}
+
 /// Verifies, climbs, and fills [`Record::boxes`].
 ///
 /// # Errors
 /// [`crate::GateError`]: a wrong argument, or what the driver refuses.
-pub fn checklist<T: Target<Reduce>>(
+pub fn checklist<T: Target<Reduce> + Target<Scan> + Target<Softmax>>(
     target: &mut T,
     options: ChecklistOptions,
     context: &Context,
     progress: OnProgress<'_>,
-) -> Result<Record> {
-    let selection = Selection { operators: vec!["sum".into()], dtypes: vec![DType::F32], rungs: vec![] };
-    let verify_options = VerifyOptions { selection, level: Level::Quick, seed: options.seed, wrong_kernels: true };
-    let report = verify::<Reduce>(target, &verify_options, progress)?;
+) -> Result<Checked> {
+    let ask = |operator: &str| VerifyOptions {
+        selection: Selection { operators: vec![operator.into()], dtypes: vec![DType::F32], rungs: vec![] },
+        level: Level::Quick,
+        seed: options.seed,
+        wrong_kernels: true,
+    };
+    let reports = Reports {
+        reduce: verify::<Reduce>(target, &ask("sum"), progress)?,
+        scan: verify::<Scan>(target, &ask("sum"), progress)?,
+        softmax: verify::<Softmax>(target, &ask("softmax"), progress)?,
+        forms: stable_and_online(target, options.seed)?,
+    };
     let climb_options = ClimbOptions {
         n: options.n,
         dtype: DType::F32,
@@ -52,13 +79,80 @@ pub fn checklist<T: Target<Reduce>>(
         repeats: options.repeats,
         seed: options.seed,
     };
-    let mut record = climb::<Reduce>(target, &climb_options, context, progress)?;
-    record.kind = Kind::Checklist;
-    record.boxes = boxes(&record, &report, target.caps().kind());
-    record.verify = Some(report.summary);
-    record.rungs = report.rungs;
-    record.wrong_kernels = report.wrong_kernels;
-    Ok(record)
+    let ladder = climb::<Reduce>(target, &climb_options, context, progress)?;
+    let mut record = Record { kind: Kind::Checklist, ..ladder.clone() };
+    record.boxes = boxes(&record, &reports, Machine::caps(target).kind());
+    let Reports { reduce, scan, softmax, .. } = reports;
+    let mut summary = VerifySummary { level: Level::Quick.name().into(), ..VerifySummary::default() };
+    for (op, report) in [(Reduce::NAME, reduce), (Scan::NAME, scan), (Softmax::NAME, softmax)] {
+        summary.cases += report.summary.cases;
+        summary.passed += report.summary.passed;
+        summary.failed += report.summary.failed;
+        for (why, count) in report.summary.skipped {
+            *summary.skipped.entry(why).or_default() += count;
+        }
+        let named = |rung: RungSummary| RungSummary { rung: format!("{op}/{}", rung.rung), ..rung };
+        record.rungs.extend(report.rungs.into_iter().map(named));
+        record.wrong_kernels.extend(report.wrong_kernels);
+    }
+    record.verify = Some(summary);
+    Ok(Checked { record, ladder })
+}
+
+/// What the boxes stand on, besides the climb.
+struct Reports {
+    reduce: VerifyReport,
+    scan: VerifyReport,
+    softmax: VerifyReport,
+    forms: Forms,
+}
+
+/// The stable and the online form on the same large logits.
+#[derive(Clone, Debug, Default)]
+struct Forms {
+    /// Rungs that were compared.
+    names: Vec<String>,
+    /// Largest `|sum of a row - 1|`, over both.
+    row_sum_error: f64,
+    /// Largest difference between the two, of probabilities.
+    difference: f64,
+    /// Outputs that are not finite.
+    not_finite: u64,
+}
+
+/// Rows and columns of the comparison: not a multiple of any block.
+const FORMS_SHAPE: (u64, u64) = (33, 1009);
+
+/// Runs both forms on logits of 80 to 100.
+fn stable_and_online<T: Target<Softmax>>(target: &mut T, seed: u64) -> Result<Forms> {
+    let caps = target.caps();
+    let problem = SoftmaxProblem::rows_of(SoftmaxKind::Softmax, DType::F32, FORMS_SHAPE.0, FORMS_SHAPE.1)?;
+    let input = Softmax::make(&problem, Family::LargeLogits, seed, 0)?;
+    let mut forms = Forms::default();
+    let mut outputs: Vec<Vec<f32>> = vec![];
+    for name in ["three_pass", "online"] {
+        let rung = Rung::<Softmax>::find(caps.kind(), name)?;
+        let plan = Candidate::real(rung).plan(&problem, &caps, Tuning::default())?;
+        let observed = target.run(&plan, &input, RunRequest::repeats(1))?;
+        let bytes = observed.outputs.first().map_or(&[][..], |bytes| bytes);
+        let values: Vec<f32> = bytes.chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect();
+        for row in values.chunks(FORMS_SHAPE.1 as usize) {
+            let sum: f64 = row.iter().map(|x| f64::from(*x)).sum();
+            forms.row_sum_error = larger(forms.row_sum_error, (sum - 1.0).abs());
+        }
+        forms.not_finite += values.iter().filter(|x| !x.is_finite()).count() as u64;
+        forms.names.push(rung.facts().full_name());
+        outputs.push(values);
+    }
+    for (a, b) in outputs[0].iter().zip(&outputs[1]) {
+        forms.difference = larger(forms.difference, (f64::from(*a) - f64::from(*b)).abs());
+    }
+    Ok(forms)
+}
+
+/// The larger; NaN if one is.
+fn larger(a: f64, b: f64) -> f64 {
+    if a > b || a.is_nan() { a } else { b }
 }
 
 /// The row of a rung's number.
@@ -72,7 +166,8 @@ fn passed(report: &VerifyReport, number: &str) -> bool {
 }
 
 /// The boxes, from a climb and a verification. The five stages are CUDA kernels: on the CPU their boxes are not met.
-fn boxes(record: &Record, report: &VerifyReport, device: DeviceKind) -> Vec<ChecklistBox> {
+fn boxes(record: &Record, reports: &Reports, device: DeviceKind) -> Vec<ChecklistBox> {
+    let report = &reports.reduce;
     let on_cuda = device == DeviceKind::Cuda;
     let stages: Vec<Option<&Row>> = STAGES.iter().map(|number| row(record, number)).collect();
     let not_here = || {
@@ -148,18 +243,63 @@ fn boxes(record: &Record, report: &VerifyReport, device: DeviceKind) -> Vec<Chec
         if on_cuda { evidence } else { not_here() },
     );
 
-    for text in [
+    let all_passed = |report: &VerifyReport| !report.rungs.is_empty() && report.rungs.iter().all(|r| r.verdict == "passed");
+    let in_words = |report: &VerifyReport| {
+        let words = |r: &RungSummary| {
+            let worst = r.worst_error_over_bound.map_or("-".to_string(), |e| format!("{e:.3}"));
+            format!("{} {} ({} cases, worst error / bound {worst})", r.rung, r.verdict, r.passed + r.failed)
+        };
+        report.rungs.iter().map(words).collect::<Vec<_>>().join("; ")
+    };
+    let rejected = |report: &VerifyReport, name: &str| report.wrong_kernels.iter().any(|w| w.name == name && w.rejected);
+    let scan_right = all_passed(&reports.scan);
+    add(
         "Scan: one block is right against the sequential reference, and the composed scan for N over many blocks",
+        Some(scan_right && rejected(&reports.scan, "missing_block_offset")),
+        format!("{}; the scan whose blocks hand no carry on is rejected", in_words(&reports.scan)),
+    );
+    add(
         "Scan: N that is not a multiple of the block is handled",
+        Some(scan_right && rejected(&reports.scan, "scan_dropped_tail")),
+        format!(
+            "every rung passed lengths {QUICK_LENGTHS:?}, on guarded memory; the scan that drops what does not fill a tile is {}",
+            if rejected(&reports.scan, "scan_dropped_tail") { "rejected" } else { "NOT rejected" }
+        ),
+    );
+    let forms = &reports.forms;
+    let stable = all_passed(&reports.softmax) && forms.not_finite == 0 && forms.row_sum_error < ROW_SUM_TOLERANCE;
+    add(
         "Softmax: the stable form is right (relative tolerance 1e-4), every row sums to 1, no NaN on large input",
+        Some(stable && rejected(&reports.softmax, "unshifted")),
+        format!(
+            "{}; on {} rows of {} logits from 80 to 100: largest |sum - 1| {:.2e}, {} outputs not finite; the form without the \
+             maximum is {}",
+            in_words(&reports.softmax),
+            FORMS_SHAPE.0,
+            FORMS_SHAPE.1,
+            forms.row_sum_error,
+            forms.not_finite,
+            if rejected(&reports.softmax, "unshifted") { "rejected" } else { "NOT rejected" }
+        ),
+    );
+    add(
         "Softmax: the online form equals the stable form, in a single computing pass",
-    ] {
-        add(text, None, "not built yet".into());
-    }
+        Some(stable && forms.difference < ROW_SUM_TOLERANCE && rejected(&reports.softmax, "unguarded_merge")),
+        format!(
+            "{}: largest difference {:.2e} on the same rows; the merge without a guard for empty parts is {}",
+            forms.names.join(" and "),
+            forms.difference,
+            if rejected(&reports.softmax, "unguarded_merge") { "rejected" } else { "NOT rejected" }
+        ),
+    );
 
-    let rejected = report.wrong_kernels.iter().filter(|wrong| wrong.rejected).count();
+    let every_wrong = || {
+        let reports = [&reports.reduce, &reports.scan, &reports.softmax];
+        reports.into_iter().flat_map(|report| &report.wrong_kernels)
+    };
+    let rejected = every_wrong().filter(|wrong| wrong.rejected).count();
     let unverified_with_time = record.rows.iter().filter(|row| !row.verified && row.seconds.is_some()).count();
-    let count = report.wrong_kernels.iter().filter(|wrong| !wrong.skipped).count();
+    let count = every_wrong().filter(|wrong| !wrong.skipped).count();
     add(
         "All device calls are checked, and a kernel that is not verified reports nothing",
         Some(count > 0 && rejected == count && unverified_with_time == 0),
@@ -174,8 +314,26 @@ fn boxes(record: &Record, report: &VerifyReport, device: DeviceKind) -> Vec<Chec
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::WrongKernel;
     use crate::record::tests::sample;
-    use crate::record::{RungSummary, VerifySummary, WrongKernel};
+
+    fn reports(numbers: &[&str]) -> Reports {
+        let other = |wrong: &[&str]| {
+            let kernel = |name: &&str| WrongKernel { name: name.to_string(), rejected: true, ..WrongKernel::default() };
+            VerifyReport { wrong_kernels: wrong.iter().map(kernel).collect(), ..report(&["0", "1"]) }
+        };
+        Reports {
+            reduce: report(numbers),
+            scan: other(&["missing_block_offset", "scan_dropped_tail"]),
+            softmax: other(&["unshifted", "unguarded_merge"]),
+            forms: Forms {
+                names: vec!["1-three_pass".into(), "2-online".into()],
+                row_sum_error: 1e-7,
+                difference: 1e-8,
+                not_finite: 0,
+            },
+        }
+    }
 
     fn report(numbers: &[&str]) -> VerifyReport {
         let rung =
@@ -206,28 +364,39 @@ mod tests {
 
     const ALL: [&str; 7] = ["0", "1", "2", "3", "4", "5a", "5b"];
 
-    fn met(record: &Record, report: &VerifyReport, device: DeviceKind) -> Vec<Option<bool>> {
-        boxes(record, report, device).iter().map(|b| b.met).collect()
+    fn met(record: &Record, reports: &Reports, device: DeviceKind) -> Vec<Option<bool>> {
+        boxes(record, reports, device).iter().map(|b| b.met).collect()
     }
 
     #[test]
     fn boxes_are_met_by_evidence_only() {
         let (yes, no) = (Some(true), Some(false));
-        let tail = [None; 4];
+        let tail = [yes; 4];
         let full = sample(rows(&ALL, 85.0));
         let expect = |head: [Option<bool>; 4], last| [&head[..], &tail[..], &[last][..]].concat();
-        assert_eq!(met(&full, &report(&ALL), DeviceKind::Cuda), expect([yes; 4], yes));
-        assert_eq!(met(&full, &report(&ALL), DeviceKind::Cpu), expect([no; 4], yes));
+        assert_eq!(met(&full, &reports(&ALL), DeviceKind::Cuda), expect([yes; 4], yes));
+        assert_eq!(met(&full, &reports(&ALL), DeviceKind::Cpu), expect([no; 4], yes));
         let slow = sample(rows(&ALL, 49.6));
-        assert_eq!(met(&slow, &report(&ALL), DeviceKind::Cuda), expect([yes, yes, no, yes], yes));
+        assert_eq!(met(&slow, &reports(&ALL), DeviceKind::Cuda), expect([yes, yes, no, yes], yes));
         let missing = sample(rows(&ALL[1..6], 85.0));
-        assert_eq!(met(&missing, &report(&ALL), DeviceKind::Cuda), expect([no, no, yes, no], yes));
-        let unverified = report(&ALL[..4]);
+        assert_eq!(met(&missing, &reports(&ALL), DeviceKind::Cuda), expect([no, no, yes, no], yes));
+        let unverified = reports(&ALL[..4]);
         assert_eq!(met(&full, &unverified, DeviceKind::Cuda), expect([no, yes, yes, no], yes));
-        let mut accepting = report(&ALL);
-        accepting.wrong_kernels[0].rejected = false;
+        let mut accepting = reports(&ALL);
+        accepting.reduce.wrong_kernels[0].rejected = false;
         assert_eq!(met(&full, &accepting, DeviceKind::Cuda), expect([yes, yes, yes, no], no));
-        let numbers: Vec<u32> = boxes(&full, &report(&ALL), DeviceKind::Cuda).iter().map(|b| b.number).collect();
+        let spoiled = |spoil: &dyn Fn(&mut Reports)| {
+            let mut reports = reports(&ALL);
+            spoil(&mut reports);
+            let met = met(&full, &reports, DeviceKind::Cuda);
+            (5..=8).filter(|number| met[number - 1] != yes).collect::<Vec<usize>>()
+        };
+        assert_eq!(spoiled(&|r| r.scan.rungs[1].verdict = "failed".into()), [5, 6]);
+        assert_eq!(spoiled(&|r| r.scan.wrong_kernels[1].rejected = false), [6]);
+        assert_eq!(spoiled(&|r| r.forms.row_sum_error = f64::NAN), [7, 8]);
+        assert_eq!(spoiled(&|r| r.forms.not_finite = 1), [7, 8]);
+        assert_eq!(spoiled(&|r| r.forms.difference = 1e-3), [8]);
+        let numbers: Vec<u32> = boxes(&full, &reports(&ALL), DeviceKind::Cuda).iter().map(|b| b.number).collect();
         assert_eq!(numbers, (1..=9).collect::<Vec<_>>());
     }
 }

@@ -1,5 +1,6 @@
 //! The comparator: outputs against expectations. It fails on `!(error <= bound)`, so that a NaN never walks past it.
 
+use rayon::prelude::*;
 use upsweep::ops::reduce::oracle::{Expected, Near};
 use upsweep::types::{DType, Element, dispatch};
 
@@ -62,10 +63,19 @@ pub fn compare_outputs(expected: &[Expected], bytes: &[u8], dtype: DType) -> Res
     if bytes.len() != expected.len() * size {
         return Err(format!("{} bytes came out, {} were expected", bytes.len(), expected.len() * size));
     }
+    // Outputs of scans and softmaxes are as many as their inputs: pieces of them are compared by all threads.
+    const PIECE: usize = 1 << 16;
+    let pieces = expected.par_chunks(PIECE).zip(bytes.par_chunks(PIECE * size)).enumerate();
+    let found: Vec<Result<Agreement, String>> =
+        pieces.map(|(piece, (expected, bytes))| compare_piece(expected, bytes, dtype, piece * PIECE)).collect();
+    found.into_iter().try_fold(Agreement::default(), |worst, piece| Ok(worst.worse(piece?)))
+}
+
+fn compare_piece(expected: &[Expected], bytes: &[u8], dtype: DType, first: usize) -> Result<Agreement, String> {
     let mut worst = Agreement::default();
-    for (output, (expected, bytes)) in expected.iter().zip(bytes.chunks_exact(size)).enumerate() {
+    for (output, (expected, bytes)) in expected.iter().zip(bytes.chunks_exact(dtype.size() as usize)).enumerate() {
         let found = read(bytes, dtype).and_then(|actual| compare_one(expected, actual, dtype));
-        worst = worst.worse(found.map_err(|why| format!("output {output}: {why}"))?);
+        worst = worst.worse(found.map_err(|why| format!("output {}: {why}", first + output))?);
     }
     Ok(worst)
 }

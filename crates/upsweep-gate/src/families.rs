@@ -52,13 +52,19 @@ pub enum Family {
     Growing,
     /// Every element is the operator's identity (constant on purpose): a finite sentinel shows.
     Identity,
+    /// Logits of 80 to 100 (f64: to 1000), the first of a row always beyond what an unshifted exponential holds.
+    LargeLogits,
+    /// Logits around -20000: a finite floor in the place of -inf shows.
+    DeepLogits,
+    /// Logits from -500 to 500: most probabilities are too small for the dtype, their logarithms are not.
+    WideLogits,
     /// Signed data with a special value in one place (NaN: there and, from three elements on, at the end).
     With(Special, Place),
 }
 
 impl Family {
     /// Every family.
-    pub const ALL: [Family; 20] = [
+    pub const ALL: [Family; 23] = [
         Family::Uniform,
         Family::Signed,
         Family::Offset,
@@ -70,6 +76,9 @@ impl Family {
         Family::Descending,
         Family::Growing,
         Family::Identity,
+        Family::LargeLogits,
+        Family::DeepLogits,
+        Family::WideLogits,
         Family::With(Special::NegativeInfinity, Place::Start),
         Family::With(Special::NegativeInfinity, Place::Middle),
         Family::With(Special::NegativeInfinity, Place::End),
@@ -95,6 +104,9 @@ impl Family {
             Family::Descending => "descending",
             Family::Growing => "growing",
             Family::Identity => "identity",
+            Family::LargeLogits => "large_logits",
+            Family::DeepLogits => "deep_logits",
+            Family::WideLogits => "wide_logits",
             Family::With(Special::NegativeInfinity, Place::Start) => "-inf_at_start",
             Family::With(Special::NegativeInfinity, Place::Middle) => "-inf_in_middle",
             Family::With(Special::NegativeInfinity, Place::End) => "-inf_at_end",
@@ -110,16 +122,23 @@ impl Family {
     /// Whether the family exists for a dtype.
     pub fn suits_dtype(self, dtype: DType) -> bool {
         match self {
+            Family::LargeLogits | Family::DeepLogits | Family::WideLogits => dtype.is_float(),
             Family::Fractions | Family::OnesLike | Family::With(Special::Nan, _) => dtype.is_float(),
             Family::With(..) => dtype != DType::Bool,
             _ => true,
         }
     }
 
+    /// Finite, and exponentials of the elements fit every accumulator without subtracting a maximum.
+    pub fn logits_are_small(self) -> bool {
+        matches!(self, Family::Uniform | Family::Signed | Family::Fractions | Family::OnesLike | Family::Ties)
+    }
+
     /// Whether the family says anything about an operator. Products get bounded data of their own from a few families:
     /// long products of any others overflow or vanish, and then every answer is right.
     pub fn suits_operator(self, operator: Operator) -> bool {
         match operator {
+            _ if matches!(self, Family::LargeLogits | Family::DeepLogits | Family::WideLogits) => operator == Operator::LogSumExp,
             Operator::Prod | Operator::WrappingProd => matches!(self, Family::Uniform | Family::Signed | Family::With(..)),
             _ if self == Family::Identity => operator.row().empty_is_error || operator == Operator::LogSumExp,
             _ => true,
@@ -237,6 +256,12 @@ impl Generator {
             Family::Ascending => -1000.0 * (1.0 - along),
             Family::Descending => 1000.0 * (1.0 - along),
             Family::Growing => (12.0 * along).exp2() * (1.0 + u / 8.0),
+            // Beyond the exponents of f32 (88.7) and of f64 (709.8).
+            Family::LargeLogits if dtype == DType::F64 && position == 0 => 900.0 + 100.0 * u,
+            Family::LargeLogits if position == 0 => 95.0 + 5.0 * u,
+            Family::LargeLogits => 80.0 + 20.0 * u,
+            Family::DeepLogits => -20000.0 - if dtype == DType::Bf16 { 1000.0 } else { 100.0 } * u,
+            Family::WideLogits => 1000.0 * u - 500.0,
             _ => u,
         }
     }

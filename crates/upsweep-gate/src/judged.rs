@@ -5,13 +5,13 @@
 
 use crate::candidate::Candidate;
 use crate::cases::Level;
-use crate::error::Result;
+use crate::error::{GateError, Result};
 use crate::families::Family;
 pub use crate::record::Traffic;
 use crate::target::Input;
 use std::fmt;
 use upsweep::device::caps::DeviceKind;
-use upsweep::flow::{HostSlice, Op};
+use upsweep::flow::{HostSlice, Op, Rung};
 use upsweep::ops::reduce::oracle::Expected;
 use upsweep::types::DType;
 
@@ -40,6 +40,14 @@ pub trait Judged: Op {
 
     /// What a problem moves.
     fn traffic(problem: &Self::Problem) -> Traffic;
+
+    /// Whether a rung's claims leave room for a family of data; if not, why not.
+    ///
+    /// # Errors
+    /// Why not.
+    fn takes_data(_rung: &Rung<Self>, _family: Family) -> std::result::Result<(), String> {
+        Ok(())
+    }
 
     /// The cases of a level; none for [`Level::Huge`].
     fn cases(level: Level) -> Vec<Self::Case>;
@@ -202,4 +210,9 @@ pub struct Fault<O: Judged> {
     pub case: O::Case,
     /// The case is run so often, on the same input, and the bits compared (faults that show by chance or by repetition).
     pub runs: u32,
+}
+
+/// The error for an operator that an operation does not have.
+pub(crate) fn unknown_operator<O: Judged>(name: &str) -> GateError {
+    GateError::InvalidArgument { argument: "operator", got: name.into(), allowed: O::operators().join(", ") }
 }

@@ -34,6 +34,8 @@ pub mod judged;
 pub mod pairwise;
 pub mod record;
 pub mod reduce;
+pub mod scan;
+pub mod softmax;
 pub mod statistics;
 pub mod target;
 pub mod timing;

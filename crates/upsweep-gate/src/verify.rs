@@ -504,7 +504,10 @@ fn judge_case<O: Judged>(
     let name = case.to_string();
     let mut data: Option<(Input, Vec<Expected>)> = None;
     for one in judged {
-        let outcome = match plan_of(&one.candidate, &problem, caps) {
+        let planned = O::takes_data(one.candidate.rung, case.family())
+            .map_err(Outcome::NotClaimed)
+            .and_then(|()| plan_of(&one.candidate, &problem, caps));
+        let outcome = match planned {
             Err(outcome) => outcome,
             Ok(plan) => {
                 if data.is_none() {

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use upsweep::device::caps::{Caps, CudaCaps, DeviceKind};
-use upsweep::flow::{Expect, Op, RungFacts};
-use upsweep::ops::reduce::{Reduce, ReduceProblem, plan};
+use upsweep::flow::{Expect, RungFacts};
+use upsweep::ops::reduce::{ReduceProblem, plan};
 use upsweep::types::{DType, Layout, Operator};
 
 /// One entry of a ladder, as far as the checks need it.

@@ -21,18 +21,18 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
 }
 
 fn measure<O: Judged>(args: &BenchArgs, device: &Device) -> anyhow::Result<Record> {
-    super::known_operator::<O>(args.operator.as_deref())?;
+    args.operator.iter().try_for_each(|operator| super::known_operator::<O>(Some(operator)))?;
     let mut target = device.target::<O>()?;
     let options = BenchOptions {
-        operators: match &args.operator {
-            Some(operator) => vec![operator.clone()],
-            None => O::typical_operators().iter().map(|operator| operator.to_string()).collect(),
+        operators: match &args.operator[..] {
+            [] => O::typical_operators().iter().map(|operator| operator.to_string()).collect(),
+            asked => asked.to_vec(),
         },
         dtypes: vec![args.dtype],
-        sweep: match args.n {
-            Some(n) => Sweep { sizes: vec![n], ..Sweep::default() },
-            None if device.kind() == DeviceKind::Cpu => O::cpu_sweep(),
-            None => O::cuda_sweep(),
+        sweep: match &args.n[..] {
+            [] if device.kind() == DeviceKind::Cpu => O::cpu_sweep(),
+            [] => O::cuda_sweep(),
+            sizes => Sweep { sizes: sizes.to_vec(), ..Sweep::default() },
         },
         peers: args.peer.clone(),
         repeats: args.repeats.unwrap_or_else(|| ladder::default_repeats(device)),

@@ -3,8 +3,8 @@
 use super::{Bar, context, ladder, record_json, seed};
 use crate::args::ChecklistArgs;
 use crate::device::Device;
-use crate::output::{Report, Section};
-use upsweep_gate::checklist::{ChecklistOptions, checklist};
+use crate::output::{self, Report, Section};
+use upsweep_gate::checklist::{Checked, ChecklistOptions, checklist};
 use upsweep_gate::cpu::CpuTarget;
 
 /// Runs the command. A box that is not met is an answer, not a failure.
@@ -20,7 +20,7 @@ pub fn run(args: &ChecklistArgs) -> anyhow::Result<()> {
     };
     let bar = Bar::new();
     let mut show = |progress| bar.show(progress);
-    let record = match &device {
+    let Checked { record, ladder } = match &device {
         Device::Cpu(caps) => checklist(&mut CpuTarget::new(caps.clone()), options, &context(), &mut show)?,
         #[cfg(feature = "cuda")]
         Device::Cuda(cuda) => {
@@ -29,6 +29,10 @@ pub fn run(args: &ChecklistArgs) -> anyhow::Result<()> {
         }
     };
     drop(bar);
+    if let Some(path) = &args.ladder {
+        let text = serde_json::to_string_pretty(&record_json(&ladder)?)? + "\n";
+        output::write_whole(path, |file| file.write_all(text.as_bytes()))?;
+    }
     let mut section = Section::new(
         format!("The nine boxes on {} ({})", record.device.name, record.device.kind),
         &["box", "asks", "state", "evidence"],

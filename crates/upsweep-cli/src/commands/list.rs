@@ -90,7 +90,7 @@ pub(super) fn dtypes(claims: &Claims) -> String {
 
 pub(super) fn forms(forms: Forms) -> &'static str {
     match forms {
-        Forms::Whole => "whole arrays",
+        Forms::Whole => "contiguous",
         Forms::Any => "any axes and strides",
     }
 }

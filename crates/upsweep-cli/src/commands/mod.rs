@@ -8,6 +8,7 @@ pub mod explain;
 pub mod ladder;
 pub mod list;
 pub mod run;
+pub mod shell;
 pub mod verify;
 
 mod rows;

@@ -1,13 +1,16 @@
-//! `run`: an operator on a tensor of a file.
+//! `run`: a reduction, a scan or a softmax of a tensor of a file.
 
 use super::note;
-use crate::args::{Accuracy, RunArgs, RunFormat};
+use crate::args::{Accuracy, Function, RunArgs, RunFormat};
 use crate::device::Device;
 use crate::failure::Failure;
 use crate::output;
 use crate::tensor::{Tensor, read_file, write_npy};
 use serde_json::{Value, json};
-use upsweep::ops::reduce::{Reduce, ReduceProblem, plan};
+use upsweep::flow::{Op, Problem};
+use upsweep::ops::reduce::{Reduce, ReduceProblem};
+use upsweep::ops::scan::{Scan, ScanProblem, ScanSpec};
+use upsweep::ops::softmax::{Softmax, SoftmaxProblem};
 use upsweep::types::{DType, dispatch};
 
 /// Values that are printed of an array.
@@ -27,15 +30,28 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     }
     let device = Device::select(args.device.device)?;
     let input = read_file(&args.file, args.tensor.as_deref())?;
-    let axes = (!args.axis.is_empty()).then_some(args.axis.as_slice());
-    let accuracy = match args.accuracy {
-        Accuracy::Fast => upsweep::types::Accuracy::Fast,
-        Accuracy::Compensated => upsweep::types::Accuracy::Compensated,
+    if args.accuracy == Accuracy::Compensated && !matches!(args.function, Function::Reduce(_)) {
+        return Err(Failure::Usage(format!("`--accuracy compensated` is for sums and means, not for {}", args.function)).into());
+    }
+    let Ran { op, rung, result } = match args.function {
+        Function::Reduce(operator) => {
+            let axes = (!args.axis.is_empty()).then_some(args.axis.as_slice());
+            let accuracy = match args.accuracy {
+                Accuracy::Fast => upsweep::types::Accuracy::Fast,
+                Accuracy::Compensated => upsweep::types::Accuracy::Compensated,
+            };
+            let problem = ReduceProblem::new(operator, input.dtype(), input.layout(), axes)?.with_accuracy(accuracy)?;
+            compute::<Reduce>(&device, &input, &problem, &problem.shape().output_shape)?
+        }
+        Function::Scan(operator) => {
+            let problem = ScanProblem::new(ScanSpec::inclusive(operator), input.dtype(), input.layout(), one_axis(args)?)?;
+            compute::<Scan>(&device, &input, &problem, problem.output_shape())?
+        }
+        Function::Softmax(kind) => {
+            let problem = SoftmaxProblem::new(kind, input.dtype(), input.layout(), one_axis(args)?.unwrap_or(-1))?;
+            compute::<Softmax>(&device, &input, &problem, &problem.output_shape())?
+        }
     };
-    let problem = ReduceProblem::new(args.operator, input.dtype(), input.layout(), axes)?.with_accuracy(accuracy)?;
-    let plan = plan(&problem, &device.caps())?;
-    let mut result = Tensor::zeroed(problem.output_dtype(), &problem.shape().output_shape)?;
-    device.reduce(&plan, &input, &mut result)?;
     if let Some(path) = &args.out {
         if result.dtype().row().npy.is_none() {
             note(&format!(
@@ -49,13 +65,13 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     let text = match (args.format, &args.out) {
         (RunFormat::Json, _) => {
             let value = json!({
-                "op": <Reduce as upsweep::flow::Op>::NAME,
-                "operator": args.operator.name(),
+                "op": op,
+                "function": args.function.to_string(),
                 "dtype": input.dtype().name(),
                 "shape": input.layout().shape(),
-                "axes": axes,
+                "axes": (!args.axis.is_empty()).then_some(&args.axis),
                 "device": device.kind().name(),
-                "rung": format!("{}-{}", plan.rung.number, plan.rung.name),
+                "rung": rung,
                 "output_dtype": result.dtype().name(),
                 "output_shape": shape,
                 "out": args.out,
@@ -66,12 +82,12 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
         // The result is in the file.
         (RunFormat::Table, Some(_)) => String::new(),
         (RunFormat::Table, None) if shape.is_empty() => {
-            format!("{} of {} {:?}: {}\n", args.operator, input.dtype(), input.layout().shape(), result.display(0))
+            format!("{} of {} {:?}: {}\n", args.function, input.dtype(), input.layout().shape(), result.display(0))
         }
         (RunFormat::Table, None) => {
             format!(
                 "{} of {} {:?}: {} {shape:?} {}\n",
-                args.operator,
+                args.function,
                 input.dtype(),
                 input.layout().shape(),
                 result.dtype(),
@@ -80,6 +96,30 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
         }
     };
     output::print(&text)
+}
+
+/// What a computation gave.
+struct Ran {
+    op: &'static str,
+    rung: String,
+    result: Tensor,
+}
+
+/// Plans and runs a problem.
+fn compute<O: Op>(device: &Device, input: &Tensor, problem: &O::Problem, shape: &[u64]) -> anyhow::Result<Ran> {
+    let plan = O::plan(problem, &device.caps())?;
+    let mut result = Tensor::zeroed(problem.output().dtype, shape)?;
+    device.run(&plan, input, &mut result)?;
+    Ok(Ran { op: O::NAME, rung: plan.rung.facts().full_name(), result })
+}
+
+/// The axis of an operation that runs along one.
+fn one_axis(args: &RunArgs) -> anyhow::Result<Option<i64>> {
+    match args.axis[..] {
+        [] => Ok(None),
+        [axis] => Ok(Some(axis)),
+        _ => Err(Failure::Usage(format!("`--axis` names {} axes, but {} runs along one", args.axis.len(), args.function)).into()),
+    }
 }
 
 /// The first and last values of an array.

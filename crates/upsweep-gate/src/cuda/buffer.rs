@@ -45,9 +45,11 @@ impl Buffer {
         if from.is_empty() {
             return Ok(());
         }
-        // SAFETY: the range was checked; the call returns after the copy.
+        // SAFETY: the range was checked; the host's bytes are read before the call returns.
         unsafe { result::memcpy_htod_sync(self.address + offset, from) }
-            .map_err(failed("cuMemcpyHtoD", format!("{} bytes", from.len())))
+            .map_err(failed("cuMemcpyHtoD", format!("{} bytes", from.len())))?;
+        // From pageable memory the last part may still be on its way, and non-blocking streams do not wait for it.
+        self.context.synchronize().map_err(failed("cuCtxSynchronize", String::new()))
     }
 
     pub(super) fn read(&self, into: &mut [u8]) -> Result<(), Error> {

@@ -33,7 +33,7 @@ template <u32 BLOCK, u32 PACKS> __global__ void __launch_bounds__(BLOCK) ceiling
 }
 
 // One-shot blocks: grid ceil(n / (BLOCK * PACKS * 4)).
-template <u32 BLOCK, u32 PACKS> __global__ void __launch_bounds__(BLOCK) ceiling_copy(const void* input, u64 n, void* output) {
+template <u32 BLOCK, u32 PACKS, bool STREAMING> __global__ void __launch_bounds__(BLOCK) ceiling_copy(const void* input, u64 n, void* output) {
   const u32* words = static_cast<const u32*>(input);
   u32* copy = static_cast<u32*>(output);
   const u64 first = (u64(blockIdx.x) * BLOCK * PACKS + threadIdx.x) * 4;
@@ -46,7 +46,10 @@ template <u32 BLOCK, u32 PACKS> __global__ void __launch_bounds__(BLOCK) ceiling
 #pragma unroll
   for (u32 k = 0; k < PACKS; ++k) {
     const u64 at = first + u64(k) * BLOCK * 4;
-    if (at + 4 <= n) *reinterpret_cast<Bits128*>(copy + at) = bits[k];
+    if (at + 4 <= n) {
+      if (STREAMING) store_bits_streaming(copy + at, bits[k]);
+      else store_bits(copy + at, bits[k]);
+    }
     else
       for (u32 i = 0; i < 4; ++i)
         if (at + i < n) copy[at + i] = words[at + i];

@@ -17,8 +17,17 @@ use upsweep::types::{DType, Operator};
 
 const FILE: KernelFile = KernelFile { path: "upsweep-gate/src/cuda/ceiling.cu", text: include_str!("ceiling.cu") };
 
-/// The shapes that compete: threads of a block, 16-byte loads in flight a thread.
+/// The shapes that compete: threads of a block, 16-byte loads in flight a thread; for copies each with plain and with
+/// streaming stores.
 const SHAPES: [(u32, u32); 4] = [(1024, 4), (512, 8), (512, 4), (256, 8)];
+
+/// Whether stores stream; a read has none.
+fn stores(traffic: Traffic) -> &'static [bool] {
+    match traffic {
+        Traffic::Read => &[false],
+        Traffic::Copy => &[false, true],
+    }
+}
 
 static RUNG: ReduceRung = ReduceRung {
     number: "0",
@@ -41,14 +50,14 @@ static RUNG: ReduceRung = ReduceRung {
     body: Body::Cuda { file: FILE, schedule: Schedule::Axes },
 };
 
-fn plan(traffic: Traffic, words: u64, block: u32, packs: u32) -> Result<ReducePlan> {
+fn plan(traffic: Traffic, words: u64, (block, packs): (u32, u32), streaming: bool) -> Result<ReducePlan> {
     let grid = words.div_ceil(u64::from(block * packs) * 4) as u32;
     let (kernel, target, scratch_bytes) = match traffic {
-        Traffic::Read => ("ceiling_tiles", Arg::Scratch(0), u64::from(grid) * 4),
-        Traffic::Copy => ("ceiling_copy", Arg::Output { operand: 0 }, 0),
+        Traffic::Read => (format!("ceiling_tiles<{block}, {packs}>"), Arg::Scratch(0), u64::from(grid) * 4),
+        Traffic::Copy => (format!("ceiling_copy<{block}, {packs}, {streaming}>"), Arg::Output { operand: 0 }, 0),
     };
     let launch = Launch {
-        kernel: KernelSpec { file: FILE, expression: format!("upsweep::{kernel}<{block}, {packs}>") },
+        kernel: KernelSpec { file: FILE, expression: format!("upsweep::{kernel}") },
         grid,
         block,
         shared_bytes: 0,
@@ -62,7 +71,15 @@ fn plan(traffic: Traffic, words: u64, block: u32, packs: u32) -> Result<ReducePl
 /// The plans of every shape that is tried.
 pub(super) fn plans() -> Result<Vec<ReducePlan>> {
     let both = [Traffic::Read, Traffic::Copy];
-    both.iter().flat_map(|traffic| SHAPES.map(|(block, packs)| plan(*traffic, 1 << 20, block, packs))).collect()
+    let mut plans = vec![];
+    for traffic in both {
+        for streaming in stores(traffic) {
+            for shape in SHAPES {
+                plans.push(plan(traffic, 1 << 20, shape, *streaming)?);
+            }
+        }
+    }
+    Ok(plans)
 }
 
 pub(super) fn measure(
@@ -79,8 +96,9 @@ pub(super) fn measure(
         Traffic::Read => word_sum(cuda, addresses[0], words)?,
         Traffic::Copy => 0,
     };
-    for (block, packs) in SHAPES {
-        let plan = plan(traffic, words, block, packs)?;
+    let shapes = SHAPES.into_iter().flat_map(|shape| stores(traffic).iter().map(move |streaming| (shape, *streaming)));
+    for ((block, packs), streaming) in shapes {
+        let plan = plan(traffic, words, (block, packs), streaming)?;
         let mut prepared = cuda.prepare(&plan)?;
         let scratch = Buffer::new(cuda, plan.scratch_bytes())?;
         scratch.fill(0xff)?;
@@ -123,7 +141,11 @@ pub(super) fn measure(
         if best.as_ref().is_none_or(|b| spread.median < b.seconds) {
             let bytes = words * if traffic == Traffic::Copy { 8 } else { 4 };
             best = Some(Ceiling {
-                name: format!("{}, one-shot blocks of {block} threads, {packs} x 16 B in flight", traffic.name()),
+                name: format!(
+                    "{}, one-shot blocks of {block} threads, {packs} x 16 B in flight{}",
+                    traffic.name(),
+                    if streaming { ", streaming stores" } else { "" }
+                ),
                 traffic,
                 bytes,
                 seconds: spread.median,

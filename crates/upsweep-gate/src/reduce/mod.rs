@@ -11,9 +11,8 @@ use crate::candidate::Candidate;
 use crate::cases::Level;
 use crate::error::Result;
 use crate::families::{Family, Rows};
-use crate::judged::{Fault, Huge, Judged, PeerProblem, Sweep, Traffic};
+use crate::judged::{Fault, Huge, Judged, PeerProblem, Sweep, Traffic, unknown_operator};
 use crate::target::Input;
-use upsweep::Error;
 use upsweep::flow::HostSlice;
 use upsweep::ops::reduce::oracle::{Expected, reference};
 use upsweep::ops::reduce::{Reduce, ReduceProblem};
@@ -21,11 +20,7 @@ use upsweep::types::{Accuracy, DType, Layout, Operator};
 
 /// The operator of a name.
 fn operator(name: &str) -> Result<Operator> {
-    Ok(Operator::from_name(name).ok_or_else(|| Error::InvalidArgument {
-        argument: "operator",
-        got: name.into(),
-        allowed: Operator::all().map(Operator::name).collect::<Vec<_>>().join(", "),
-    })?)
+    Operator::from_name(name).ok_or_else(|| unknown_operator::<Reduce>(name))
 }
 
 impl Judged for Reduce {

@@ -24,7 +24,7 @@ pub struct Claims {
 /// Layout forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forms {
-    /// The whole of a contiguous array into one value.
+    /// Elements that are neighbours in memory: the whole of a contiguous array, or the rows of a softmax.
     Whole,
     /// Any axes of any strides.
     Any,

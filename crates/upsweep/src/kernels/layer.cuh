@@ -223,6 +223,38 @@ template <class T> UPSWEEP_DEVICE Bits128 read_bits(const T* pointer, bool align
   return aligned ? load_bits(pointer) : gather_bits(pointer);
 }
 
+// Reads COUNT neighbours, 2 to 16 bytes, by one access that is aligned to its size. Unlike `load_bits` it may read
+// memory that the kernel writes later.
+template <u32 WORDS> struct alignas(4 * WORDS) RawWords {
+  u32 word[WORDS];
+};
+template <class T, u32 COUNT> UPSWEEP_DEVICE Bits128 load_group(const T* pointer) {
+  constexpr u32 BYTES = COUNT * sizeof(T);
+  static_assert(BYTES == 1 || BYTES == 2 || BYTES == 4 || BYTES == 8 || BYTES == 16, "one access");
+  Bits128 bits = {{0, 0, 0, 0}};
+  if constexpr (BYTES == 1) {
+    bits.word[0] = *reinterpret_cast<const u8*>(pointer);
+  } else if constexpr (BYTES == 2) {
+    bits.word[0] = *reinterpret_cast<const u16*>(pointer);
+  } else {
+    const RawWords<BYTES / 4> raw = *reinterpret_cast<const RawWords<BYTES / 4>*>(pointer);
+#pragma unroll
+    for (u32 i = 0; i < BYTES / 4; ++i) bits.word[i] = raw.word[i];
+  }
+  return bits;
+}
+// Writes 16 aligned bytes.
+UPSWEEP_DEVICE void store_bits(void* pointer, const Bits128& bits) {
+  *static_cast<RawWords<4>*>(pointer) = {{bits.word[0], bits.word[1], bits.word[2], bits.word[3]}};
+}
+
+// As store_bits, for what is not read again soon: the line is the first to leave the caches.
+UPSWEEP_DEVICE void store_bits_streaming(void* pointer, const Bits128& bits) {
+  asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(pointer), "r"(bits.word[0]), "r"(bits.word[1]), "r"(bits.word[2]),
+               "r"(bits.word[3])
+               : "memory");
+}
+
 // ------------------------------------------------------------------ ordered accesses to global memory
 
 UPSWEEP_DEVICE void store_relaxed(u64* pointer, u64 value) {
@@ -284,6 +316,23 @@ UPSWEEP_DEVICE u64 warp_max(u64 x) {
   return (u64(high) << 32) | warp_max(u32(x >> 32) == high ? u32(x) : 0u);
 }
 
+// ------------------------------------------------------------------ states from other lanes
+
+// The state of the lane `delta` below; the lowest lanes get their own back.
+template <class S> UPSWEEP_DEVICE S shuffle_up(S state, u32 delta) {
+  Words<S> words = to_words(state);
+#pragma unroll
+  for (u32 i = 0; i < Words<S>::COUNT; ++i) words.word[i] = __shfl_up_sync(FULL_WARP, words.word[i], delta);
+  return from_words<S>(words);
+}
+// The state of one lane, in every lane.
+template <class S> UPSWEEP_DEVICE S shuffle_from(S state, u32 lane) {
+  Words<S> words = to_words(state);
+#pragma unroll
+  for (u32 i = 0; i < Words<S>::COUNT; ++i) words.word[i] = __shfl_sync(FULL_WARP, words.word[i], lane);
+  return from_words<S>(words);
+}
+
 // ------------------------------------------------------------------ fast exponential
 
 // 2^x: hardware approximation in f32 (relative error 2^-22, results below 2^-126 flush to zero), exact library in f64.
@@ -295,6 +344,34 @@ UPSWEEP_DEVICE float exp2_fast(float x) {
 UPSWEEP_DEVICE double exp2_fast(double x) { return exp2(x); }
 UPSWEEP_DEVICE float natural_log(float x) { return logf(x); }
 UPSWEEP_DEVICE double natural_log(double x) { return log(x); }
+
+// ------------------------------------------------------------------ row operations: all-lanes shuffles, maxima that keep NaN, streaming stores
+
+// The state of the lane whose number differs in the bits of `delta`; every lane of the warp takes part.
+template <class S> UPSWEEP_DEVICE S shuffle_xor(S state, u32 delta) {
+  Words<S> words = to_words(state);
+#pragma unroll
+  for (u32 i = 0; i < Words<S>::COUNT; ++i) words.word[i] = __shfl_xor_sync(FULL_WARP, words.word[i], delta);
+  return from_words<S>(words);
+}
+
+// The larger number, or NaN if either is.
+template <class R> UPSWEEP_DEVICE R max_nan(R a, R b) { return extreme<false>(a, b); }
+
+// Writes a pack that nobody reads soon to an address aligned to it.
+template <class T, u32 N> UPSWEEP_DEVICE void store_streaming(T* pointer, const Pack<T, N>& pack) {
+  if constexpr (sizeof(pack) == 16) {
+    Bits128 bits;
+    memcpy(&bits, &pack, 16);
+    store_bits_streaming(pointer, bits);
+  } else if constexpr (sizeof(pack) == 8) {
+    u32 word[2];
+    memcpy(word, &pack, 8);
+    asm volatile("st.global.cs.v2.u32 [%0], {%1, %2};" ::"l"(pointer), "r"(word[0]), "r"(word[1]) : "memory");
+  } else {
+    *reinterpret_cast<Pack<T, N>*>(pointer) = pack;
+  }
+}
 
 // ------------------------------------------------------------------ bulk copies and their barriers (compute 9.0; not simulated)
 

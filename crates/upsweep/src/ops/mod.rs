@@ -1,6 +1,8 @@
 //! The operations, one folder each: API, problem, plan, ladder, oracle, CPU code and kernels side by side.
 
 pub mod reduce;
+pub mod scan;
+pub mod softmax;
 
 use crate::flow::{Op, RungFacts};
 
@@ -11,13 +13,21 @@ use crate::flow::{Op, RungFacts};
 /// use upsweep::flow::Op;
 /// let mut names = vec![];
 /// upsweep::for_each_op!(O => names.push(O::NAME));
-/// assert_eq!(names[0], "reduce");
+/// assert_eq!(names, ["reduce", "scan", "softmax"]);
 /// ```
 #[macro_export]
 macro_rules! for_each_op {
     ($op:ident => $body:expr) => {{
         {
             type $op = $crate::ops::reduce::Reduce;
+            $body;
+        }
+        {
+            type $op = $crate::ops::scan::Scan;
+            $body;
+        }
+        {
+            type $op = $crate::ops::softmax::Softmax;
             $body;
         }
     }};

@@ -21,8 +21,8 @@ pub use prepared::{Graph, GraphCapture, Prepared, Scope};
 
 use crate::device::caps::CudaCaps;
 use crate::error::{Error, Result};
-use crate::flow::{Launch, Program, Step};
-use crate::types::Element;
+use crate::flow::{DeviceMut, DeviceRef, HostSlice, HostSliceMut, Launch, Op, Plan, Program, Step};
+use crate::types::{Element, dispatch};
 use cache::Cache;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DeviceRepr, DriverError, result, sys};
@@ -238,6 +238,38 @@ impl Cuda {
         self.inner.stream.memcpy_dtoh(slice, &mut host).map_err(driver("cuMemcpyDtoHAsync", asked))?;
         self.synchronize(&self.inner.stream)?;
         Ok(host)
+    }
+
+    /// Runs a plan from host memory to host memory and waits: uploads the input, allocates output and scratch, downloads
+    /// the result. For tools and tests; a program that calls often keeps its memory on the device.
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`], [`Error::LengthMismatch`] before anything runs; [`Error::Driver`], [`Error::Compile`],
+    /// [`Error::Device`].
+    pub fn run_from_host<O: Op>(&self, plan: &Plan<O>, input: HostSlice<'_>, output: HostSliceMut<'_>) -> Result<()> {
+        let stream = self.stream().clone();
+        let mut prepared = self.prepare(plan)?;
+        let (dtype, len) = (output.dtype(), output.len() as u64);
+        let mut result = self.allocate::<u8>((len * dtype.size()) as usize)?;
+        let mut scratch = self.allocate::<u8>(plan.scratch_bytes() as usize)?;
+        dispatch!(input.dtype(), T => {
+            let uploaded = self.upload(input.typed::<T>()?)?;
+            self.scope(&stream, |scope| {
+                let bytes = DeviceMut::of::<u8, _>(&mut result, &stream);
+                // SAFETY: the allocation holds `len` elements of the dtype, is aligned by the driver, and is borrowed for
+                // the scope.
+                let output = unsafe { DeviceMut::from_raw(bytes.address(), len, dtype) }?;
+                let operands = O::device_operands(DeviceRef::of::<T, _>(&uploaded, &stream), output);
+                scope.enqueue(&mut prepared, operands, Some(DeviceMut::of::<u8, _>(&mut scratch, &stream)))
+            })?;
+        });
+        let bytes = self.download(&result)?;
+        dispatch!(dtype, R => {
+            let values = output.typed::<R>()?;
+            // SAFETY: `values` holds len * size bytes of plain data; kernels write only valid values (0 or 1 for bool).
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), values.as_mut_ptr().cast(), size_of_val(values)) };
+        });
+        Ok(())
     }
 
     /// New device memory with undefined contents (bits of any kind are valid for every dtype but bool, which kernels

@@ -8,8 +8,10 @@ pub mod operators;
 pub mod oracle;
 mod plan;
 mod problem;
-mod simd;
+pub(crate) mod simd;
 
+#[cfg(feature = "cpu")]
+pub(crate) use simd::chunk;
 #[cfg(feature = "cpu")]
 #[doc(hidden)]
 pub use simd::{read_ceiling, vector_instructions};

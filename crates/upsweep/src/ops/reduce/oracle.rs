@@ -104,7 +104,7 @@ pub fn reference(problem: &ReduceProblem, input: HostSlice<'_>) -> Result<Vec<Ex
 }
 
 /// Calls a function for 0..count, on all threads where there are some, and keeps the order.
-fn map<R: Send>(count: u64, f: impl Fn(u64) -> R + Send + Sync) -> Vec<R> {
+pub(crate) fn map<R: Send>(count: u64, f: impl Fn(u64) -> R + Send + Sync) -> Vec<R> {
     #[cfg(feature = "cpu")]
     {
         use rayon::prelude::*;
@@ -200,14 +200,14 @@ fn integer_mean<T: Element>(row: &Row<'_, T>) -> Expected {
 
 /// A sum in twice the working precision: `high` rounded, `low` what rounding left out.
 #[derive(Clone, Copy, Default)]
-struct Compensated {
+pub(crate) struct Compensated {
     high: f64,
     low: f64,
 }
 
 impl Compensated {
     #[inline(always)]
-    fn add(self, x: f64) -> Compensated {
+    pub(crate) fn add(self, x: f64) -> Compensated {
         let high = self.high + x;
         let virtual_x = high - self.high;
         let lost = (self.high - (high - virtual_x)) + (x - virtual_x);
@@ -219,7 +219,7 @@ impl Compensated {
         Compensated { low: sum.low + other.low, ..sum }
     }
 
-    fn value(self) -> f64 {
+    pub(crate) fn value(self) -> f64 {
         self.high + self.low
     }
 }
@@ -286,12 +286,12 @@ impl Total {
 }
 
 /// Largest finite value of an accumulator.
-fn largest(accumulator: DType) -> f64 {
+pub(crate) fn largest(accumulator: DType) -> f64 {
     if accumulator == DType::F64 { f64::MAX } else { f32::MAX.into() }
 }
 
 /// Half the distance between `value` and its neighbours in a float dtype, at most.
-fn half_unit(dtype: DType, value: f64) -> f64 {
+pub(crate) fn half_unit(dtype: DType, value: f64) -> f64 {
     let half_smallest_subnormal = match dtype {
         DType::F16 => 2f64.powi(-25),
         DType::Bf16 => 2f64.powi(-134),
@@ -301,7 +301,7 @@ fn half_unit(dtype: DType, value: f64) -> f64 {
     dtype.row().unit_roundoff * value.abs() + half_smallest_subnormal
 }
 
-fn near(value: f64, bound: f64) -> Expected {
+pub(crate) fn near(value: f64, bound: f64) -> Expected {
     Expected::Near(Near { value, bound, overflow: Overflow::default() })
 }
 
@@ -350,7 +350,7 @@ fn float_sum<T: Element>(problem: &ReduceProblem, row: &Row<'_, T>, mean: bool) 
 
 /// A product as `(high + low) * 2^exponent`.
 #[derive(Clone, Copy)]
-struct Product {
+pub(crate) struct Product {
     high: f64,
     low: f64,
     exponent: i64,
@@ -366,7 +366,7 @@ struct Product {
 }
 
 impl Product {
-    const ONE: Product = Product {
+    pub(crate) const ONE: Product = Product {
         high: 1.0,
         low: 0.0,
         exponent: 0,
@@ -379,7 +379,7 @@ impl Product {
         negative: false,
     };
 
-    fn times(mut self, x: f64) -> Product {
+    pub(crate) fn times(mut self, x: f64) -> Product {
         if x.is_nan() {
             self.nan = true;
             return self;
@@ -445,7 +445,11 @@ fn split(x: f64) -> (f64, i64) {
 fn float_product<T: Element>(problem: &ReduceProblem, row: &Row<'_, T>) -> Expected {
     let n = row.len();
     let parts = row.chunks(|chunk, _| chunk.iter().fold(Product::ONE, |product, x| product.times(x.to_f64())));
-    let product = parts.into_iter().fold(Product::ONE, Product::merge);
+    product_of(problem.dtype(), n, parts.into_iter().fold(Product::ONE, Product::merge))
+}
+
+/// What a product of `n` elements of a dtype must be.
+pub(crate) fn product_of(dtype: DType, n: u64, product: Product) -> Expected {
     let sign = if product.negative { -1.0 } else { 1.0 };
     if product.nan || (product.zero && product.infinity) {
         return Expected::Nan;
@@ -453,7 +457,6 @@ fn float_product<T: Element>(problem: &ReduceProblem, row: &Row<'_, T>) -> Expec
     if product.infinity {
         return near(sign * f64::INFINITY, 0.0);
     }
-    let dtype = problem.dtype();
     let accumulator = dtype.row().accumulator;
     // Exponents beyond which some order of multiplication could overflow, or underflow.
     let (highest, lowest) = if accumulator == DType::F64 { (1024.0, 1022.0) } else { (128.0, 126.0) };

@@ -43,20 +43,20 @@ const ROWS: usize = 16;
 
 /// Combines states pairwise, in the order they come, as the carries of a binary counter: after `n` states the tree is
 /// fixed by `n`, and no state passes through more than `log2(n) + 1` combinations. Takes up to `2^DEPTH - 1` states.
-pub(super) struct Pairwise<S, const DEPTH: usize> {
+pub(crate) struct Pairwise<S, const DEPTH: usize> {
     levels: [S; DEPTH],
     count: u64,
 }
 
 impl<S: Copy, const DEPTH: usize> Pairwise<S, DEPTH> {
     #[inline(always)]
-    pub(super) fn new(identity: S) -> Self {
+    pub(crate) fn new(identity: S) -> Self {
         Pairwise { levels: [identity; DEPTH], count: 0 }
     }
 
     /// Adds one state.
     #[inline(always)]
-    pub(super) fn push(&mut self, mut state: S, combine: impl Fn(S, S) -> S) {
+    pub(crate) fn push(&mut self, mut state: S, combine: impl Fn(S, S) -> S) {
         let carries = self.count.trailing_ones() as usize;
         for level in 0..carries {
             state = combine(self.levels[level], state);
@@ -67,7 +67,7 @@ impl<S: Copy, const DEPTH: usize> Pairwise<S, DEPTH> {
 
     /// The state of all, or `None` if there was none.
     #[inline(always)]
-    pub(super) fn finish(self, combine: impl Fn(S, S) -> S) -> Option<S> {
+    pub(crate) fn finish(self, combine: impl Fn(S, S) -> S) -> Option<S> {
         let mut rest = self.count;
         let mut total = None;
         while rest != 0 {
@@ -163,7 +163,7 @@ fn lanes<X: Copy, S: Copy, const LANES: usize, const WIDTH: usize>(
 /// [`lanes`] with two vectors of lanes for each stream: enough independent chains to hide the latency of a combine, few
 /// enough to stay in registers.
 #[inline(always)]
-pub(super) fn reduce_lanes<X: Copy, S: Copy>(
+pub(crate) fn reduce_lanes<X: Copy, S: Copy>(
     data: &[X],
     identity: S,
     lift: impl Fn(X, usize) -> S,
@@ -181,7 +181,7 @@ pub(super) fn reduce_lanes<X: Copy, S: Copy>(
 /// The best element under `better`; a NaN, wherever it stands, makes the result NaN.
 #[inline(always)]
 #[allow(clippy::eq_op)]
-pub(super) fn best_of<X: Copy, K: Key>(data: &[X], worst: K, key: impl Fn(X) -> K, better: impl Fn(K, K) -> bool) -> K {
+pub(crate) fn best_of<X: Copy, K: Key>(data: &[X], worst: K, key: impl Fn(X) -> K, better: impl Fn(K, K) -> bool) -> K {
     // A NaN on the left stays; a NaN on the right loses no comparison, so it is taken.
     reduce_lanes(data, worst, |x, _| key(x), |a, b| if better(a, b) || a != a { a } else { b })
 }
@@ -251,7 +251,7 @@ fn max_sum<T: Number>(data: &[T], exponentials: &mut [T::Real; BLOCK]) -> MaxSum
 /// (0.05 units of 2^-24), and `2^k` is made of exponent bits. Products and sums round separately, so every
 /// instruction set gives the same bits.
 #[inline(always)]
-pub(super) fn exp_nonpositive_f32(d: f32) -> f32 {
+pub(crate) fn exp_nonpositive_f32(d: f32) -> f32 {
     const TO_INTEGER: f32 = 12_582_912.0;
     const LN_2_HIGH: f32 = 355.0 / 512.0;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
@@ -379,7 +379,7 @@ fn tests_ask_for_the_baseline() -> bool {
 #[cfg(feature = "cpu")]
 for_each_instruction_set! {
     /// The state of up to [`CHUNK`] elements, the first of which has index `first` in its row.
-    pub(super) fn chunk [T: Number, O: ReduceOperator<T>] [T, O] (data: &[T], first: u64) -> O::State {
+    pub(crate) fn chunk [T: Number, O: ReduceOperator<T>] [T, O] (data: &[T], first: u64) -> O::State {
         O::chunk(data, first)
     }
 }

@@ -1,0 +1,156 @@
+//! Scan before the judge.
+
+mod cases;
+mod wrong;
+#[cfg(feature = "cuda")]
+mod wrong_cuda;
+
+pub use cases::{Case, Mode};
+
+use crate::candidate::Candidate;
+use crate::cases::Level;
+use crate::error::Result;
+use crate::families::{Family, Rows};
+use crate::judged::{Fault, Huge, Judged, PeerProblem, Sweep, Traffic, unknown_operator};
+use crate::target::Input;
+use upsweep::flow::HostSlice;
+use upsweep::ops::reduce::oracle::Expected;
+use upsweep::ops::scan::oracle::reference;
+use upsweep::ops::scan::{OPERATORS, Scan, ScanKind, ScanProblem, ScanSpec};
+use upsweep::types::{DType, Layout, Operator};
+
+/// The operator of a name.
+fn operator(name: &str) -> Result<Operator> {
+    let known = OPERATORS.into_iter().find(|operator| operator.name() == name);
+    known.ok_or_else(|| unknown_operator::<Scan>(name))
+}
+
+impl Judged for Scan {
+    type Case = Case;
+
+    fn operators() -> Vec<&'static str> {
+        OPERATORS.into_iter().map(Operator::name).collect()
+    }
+
+    fn typical_operators() -> &'static [&'static str] {
+        &["sum", "max"]
+    }
+
+    fn cpu_sweep() -> Sweep {
+        let square = vec![(1 << 12, 1 << 12)];
+        Sweep { sizes: vec![1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 26], rows: square.clone(), columns: square }
+    }
+
+    fn cuda_sweep() -> Sweep {
+        Sweep {
+            sizes: vec![1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 26, 1 << 28],
+            rows: vec![(1 << 20, 1 << 8), (1 << 14, 1 << 14)],
+            columns: vec![(1 << 14, 1 << 14)],
+        }
+    }
+
+    fn operator_of(problem: &ScanProblem) -> &'static str {
+        problem.operator().name()
+    }
+
+    fn elements(problem: &ScanProblem) -> u64 {
+        problem.output_len()
+    }
+
+    fn traffic(_: &ScanProblem) -> Traffic {
+        Traffic::Copy
+    }
+
+    fn cases(level: Level) -> Vec<Case> {
+        cases::cases(level)
+    }
+
+    fn determinism_cases(level: Level) -> Vec<Case> {
+        cases::determinism_cases(level)
+    }
+
+    fn huge_cases() -> Vec<Huge<Scan>> {
+        cases::huge_cases()
+    }
+
+    fn faults() -> Vec<Fault<Scan>> {
+        wrong::faults()
+    }
+
+    fn wrong_on_cpu() -> Vec<Candidate<Scan>> {
+        wrong::on_cpu()
+    }
+
+    #[cfg(feature = "cuda")]
+    fn wrong_on_cuda() -> Vec<Candidate<Scan>> {
+        wrong_cuda::candidates()
+    }
+
+    fn reference(problem: &ScanProblem, input: HostSlice<'_>) -> upsweep::Result<Vec<Expected>> {
+        reference(problem, input)
+    }
+
+    fn make(problem: &ScanProblem, family: Family, seed: u64, shift: u64) -> Result<Input> {
+        let (dtype, operator) = (problem.dtype(), problem.operator());
+        Rows { shape: problem.shape(), dtype, operator, required_len: problem.required_len() }.make(family, seed, shift)
+    }
+
+    fn evidence(problem: &ScanProblem) -> [Family; 2] {
+        match problem.operator() {
+            Operator::Prod | Operator::WrappingProd => [Family::Signed, Family::Uniform],
+            Operator::Min | Operator::Max => [Family::Signed, Family::Growing],
+            Operator::WrappingSum => [Family::Uniform, Family::Alternating],
+            _ => [Family::Signed, Family::Offset],
+        }
+    }
+
+    fn lowering_problems() -> Result<Vec<ScanProblem>> {
+        let mut problems = vec![];
+        for operator in OPERATORS {
+            for dtype in DType::all().filter(|dtype| operator.accepts(*dtype)) {
+                let inclusive = ScanSpec::inclusive(operator);
+                for spec in [inclusive, inclusive.reversed(), ScanSpec::exclusive(operator)] {
+                    for length in [1, 1000, 1 << 17, 1 << 20, 1 << 28] {
+                        problems.push(ScanProblem::whole(spec, dtype, length)?);
+                    }
+                    // Rows for a warp and for a block, and columns.
+                    for (shape, axis) in [([3, 33], 1), ([3, 5000], 1), ([5000, 3], 0)] {
+                        problems.push(ScanProblem::new(spec, dtype, &Layout::contiguous(&shape)?, Some(axis))?);
+                    }
+                }
+            }
+        }
+        Ok(problems)
+    }
+
+    fn state_sizes() -> Vec<(String, u64)> {
+        upsweep::ops::scan::state_sizes()
+    }
+
+    fn peer_problem(problem: &ScanProblem) -> Option<PeerProblem> {
+        let plain = problem.is_contiguous_row() && problem.shape().offset == 0 && !problem.reverse();
+        let inclusive = problem.kind() == ScanKind::Inclusive;
+        let what = format!("scan inclusive {}", problem.operator().name());
+        let output_dtype = problem.output_dtype();
+        (plain && inclusive).then_some(PeerProblem { what, rows: 1, columns: problem.length(), output_dtype })
+    }
+
+    fn ladder_problem(name: &str, dtype: DType, n: u64) -> Result<(String, ScanProblem)> {
+        Ok((n.to_string(), ScanProblem::whole(ScanSpec::inclusive(operator(name)?), dtype, n)?))
+    }
+
+    fn sweep(name: &str, dtype: DType, sweep: &Sweep) -> Result<Vec<(String, ScanProblem)>> {
+        let spec = ScanSpec::inclusive(operator(name)?);
+        let mut problems = vec![];
+        for &n in &sweep.sizes {
+            problems.push((n.to_string(), ScanProblem::whole(spec, dtype, n)?));
+        }
+        for (shapes, axis, words) in [(&sweep.rows, -1, "last"), (&sweep.columns, 0, "first")] {
+            for &(rows, columns) in shapes {
+                let layout = Layout::contiguous(&[rows, columns])?;
+                problems.push((format!("{rows} x {columns}, {words} axis"), ScanProblem::new(spec, dtype, &layout, Some(axis))?));
+            }
+        }
+        Ok(problems)
+    }
+}

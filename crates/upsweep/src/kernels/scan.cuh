@@ -1,0 +1,288 @@
+// What scan kernels share: the carry of an operator, scans of a warp, tiles of rows, and how blocks meet. Operators need
+// to be associative, not commutative: a combination always has the earlier elements on the left.
+
+namespace upsweep {
+
+// ------------------------------------------------------------------ carries
+
+// What passes from tile to tile (the Rust side: ops/scan/operators.rs). Long chains of rounding sums are carried in a
+// wider type, so that a chain of a million tiles rounds no more than a tree would.
+template <class Op> struct Carry {
+  using State = typename Op::State;
+  static UPSWEEP_DEVICE State empty() { return Op::identity(); }
+  static UPSWEEP_DEVICE State raise(typename Op::State state) { return state; }
+  static UPSWEEP_DEVICE State join(State a, State b) { return Op::combine(a, b); }
+  static UPSWEEP_DEVICE typename Op::State lower(State carry) { return carry; }
+};
+struct FloatCarry {
+  using State = double;
+  static UPSWEEP_DEVICE double empty() { return 0.0; }
+  static UPSWEEP_DEVICE double raise(float state) { return double(state); }
+  static UPSWEEP_DEVICE double join(double a, double b) { return a + b; }
+  static UPSWEEP_DEVICE float lower(double carry) { return float(carry); }
+};
+template <> struct Carry<Sum<float>> : FloatCarry {};
+template <> struct Carry<Sum<f16>> : FloatCarry {};
+template <> struct Carry<Sum<bf16>> : FloatCarry {};
+template <> struct Carry<Sum<double>> {
+  using State = DoubleDouble;
+  static UPSWEEP_DEVICE State empty() { return {0.0, 0.0}; }
+  static UPSWEEP_DEVICE State raise(double state) { return {state, 0.0}; }
+  static UPSWEEP_DEVICE State join(State a, State b) { return CompensatedSum<double>::combine(a, b); }
+  static UPSWEEP_DEVICE double lower(State carry) { return carry.high + carry.low; }
+};
+
+// The initial value: the low bytes of a kernel argument.
+template <class State> UPSWEEP_DEVICE State initial_state(u64 bits) {
+  static_assert(sizeof(State) == 4 || sizeof(State) == 8, "the state of a scan is one number");
+  State state;
+  memcpy(&state, &bits, sizeof(State));
+  return state;
+}
+
+// ------------------------------------------------------------------ warps
+
+// Each lane's state with those of all lanes below.
+template <class Op> UPSWEEP_DEVICE typename Op::State warp_scan(typename Op::State state) {
+  const u32 lane = threadIdx.x % WARP;
+#pragma unroll
+  for (u32 delta = 1; delta < WARP; delta *= 2) {
+    const typename Op::State before = shuffle_up(state, delta);
+    if (lane >= delta) state = Op::combine(before, state);
+  }
+  return state;
+}
+
+// The warp's state in lane 0, in the order of the lanes.
+template <class Op> UPSWEEP_DEVICE typename Op::State warp_total(typename Op::State state) {
+#pragma unroll
+  for (u32 delta = 1; delta < WARP; delta *= 2) state = Op::combine(state, shuffle_down(state, delta));
+  return state;
+}
+
+// ------------------------------------------------------------------ the block scans of the first rungs
+
+// One result: of elements, the inclusive scan, finished; of the blocks' totals, the exclusive scan, as carries.
+template <class Op, class Source> struct Scanned;
+template <class Op> struct Scanned<Op, Elements> {
+  static UPSWEEP_DEVICE void emit(void* output, u64 index, u64 n, typename Op::State inclusive, typename Op::State) {
+    if (index < n) static_cast<typename Op::Output*>(output)[index] = Op::finish(inclusive, 0);
+  }
+};
+template <class Op> struct Scanned<Op, Partials> {
+  static UPSWEEP_DEVICE void emit(void* output, u64 index, u64 n, typename Op::State, typename Op::State exclusive) {
+    if (index < n) static_cast<typename Op::State*>(output)[index] = exclusive;
+  }
+};
+
+// Adds the carry of each PER_BLOCK items to them. Items are states: those of totals, or outputs of the same type.
+template <class Op, u32 BLOCK, u32 PER_BLOCK> UPSWEEP_KERNEL scan_add(void* items, u64 n, const void* carries) {
+  using State = typename Op::State;
+  static_assert(sizeof(State) == sizeof(typename Op::Output), "outputs are combined again as states");
+  const State carry = static_cast<const State*>(carries)[blockIdx.x];
+#pragma unroll
+  for (u32 k = 0; k < PER_BLOCK; k += BLOCK) {
+    const u64 index = u64(blockIdx.x) * PER_BLOCK + k + threadIdx.x;
+    State* item = static_cast<State*>(items) + index;
+    if (index < n) *item = Op::combine(carry, *item);
+  }
+}
+
+// ------------------------------------------------------------------ tiles
+
+// A block's tile: ROWS rows a warp, in a row N neighbours a lane, which are one 16-byte store. Reversed, position p of
+// the tile is the element at ELEMENTS - 1 - p, and the tiles are taken from the end of the memory: their addresses stay
+// multiples of a tile.
+template <class Op, u32 BLOCK, u32 ROWS, bool REVERSE> struct ScanTile {
+  using T = typename Op::Input;
+  using State = typename Op::State;
+  using Output = typename Op::Output;
+  static constexpr u32 N = pack_size<Output>();
+  static constexpr u32 ELEMENTS = BLOCK * ROWS * N;
+  static constexpr u32 WARPS = BLOCK / WARP;
+  static_assert(BLOCK % WARP == 0 && WARPS <= WARP, "whole warps, at most 32 of them");
+
+  State items[ROWS][N];  // after `scan`: each with those before it in its lane and row
+  State before[ROWS];    // after `scan`: what the warp has in front of the lane's row
+  u64 first;             // memory index of the tile's lowest element
+  bool full;
+
+  static UPSWEEP_DEVICE u32 offset(u32 row) {
+    const u32 position = ((threadIdx.x / WARP * ROWS + row) * WARP + threadIdx.x % WARP) * N;
+    return REVERSE ? ELEMENTS - N - position : position;
+  }
+
+  UPSWEEP_DEVICE void load(const void* input, u64 n, u64 tile, u64 tiles) {
+    const T* elements = static_cast<const T*>(input);
+    first = (REVERSE ? tiles - 1 - tile : tile) * ELEMENTS;
+    full = n - first >= ELEMENTS;
+    if (full && reinterpret_cast<u64>(input) % (N * sizeof(T)) == 0) {
+      Bits128 bits[ROWS];
+#pragma unroll
+      for (u32 row = 0; row < ROWS; ++row) bits[row] = load_group<T, N>(elements + first + offset(row));
+#pragma unroll
+      for (u32 row = 0; row < ROWS; ++row) {
+#pragma unroll
+        for (u32 k = 0; k < N; ++k) items[row][k] = Op::lift(element_of<T>(bits[row], REVERSE ? N - 1 - k : k), 0);
+      }
+      return;
+    }
+#pragma unroll
+    for (u32 row = 0; row < ROWS; ++row) {
+#pragma unroll
+      for (u32 k = 0; k < N; ++k) {
+        const u64 index = first + offset(row) + (REVERSE ? N - 1 - k : k);
+        items[row][k] = index < n ? Op::lift(elements[index], 0) : Op::identity();
+      }
+    }
+  }
+
+  // The warp's total, in every lane.
+  UPSWEEP_DEVICE State scan() {
+    State total[ROWS];
+#pragma unroll
+    for (u32 row = 0; row < ROWS; ++row) {
+#pragma unroll
+      for (u32 k = 1; k < N; ++k) items[row][k] = Op::combine(items[row][k - 1], items[row][k]);
+      total[row] = warp_scan<Op>(items[row][N - 1]);
+    }
+    State sum = Op::identity();
+#pragma unroll
+    for (u32 row = 0; row < ROWS; ++row) {
+      const State lanes = shuffle_up(total[row], 1);
+      before[row] = threadIdx.x % WARP == 0 ? sum : Op::combine(sum, lanes);
+      sum = Op::combine(sum, shuffle_from(total[row], WARP - 1));
+    }
+    return sum;
+  }
+
+  // The warp's total alone, in lane 0.
+  UPSWEEP_DEVICE State total() const {
+    State sum = Op::identity();
+#pragma unroll
+    for (u32 row = 0; row < ROWS; ++row) {
+      State lane = items[row][0];
+#pragma unroll
+      for (u32 k = 1; k < N; ++k) lane = Op::combine(lane, items[row][k]);
+      sum = Op::combine(sum, warp_total<Op>(lane));
+    }
+    return sum;
+  }
+
+  // `base` is what stands in front of the warp's elements.
+  UPSWEEP_DEVICE void store(void* output, u64 n, State base, bool exclusive) const {
+    Output* outputs = static_cast<Output*>(output);
+    const bool aligned = full && is_aligned16(output);
+#pragma unroll
+    for (u32 row = 0; row < ROWS; ++row) {
+      const State front = Op::combine(base, before[row]);
+      Output results[N];
+#pragma unroll
+      for (u32 k = 0; k < N; ++k) {
+        const State inclusive = Op::combine(front, items[row][k]);
+        const State earlier = k == 0 ? front : Op::combine(front, items[row][k == 0 ? 0 : k - 1]);
+        results[REVERSE ? N - 1 - k : k] = Op::finish(exclusive ? earlier : inclusive, 0);
+      }
+      const u64 index = first + offset(row);
+      if (aligned) {
+        store_bits(outputs + index, gather_bits<Output>(results));
+      } else {
+#pragma unroll
+        for (u32 k = 0; k < N; ++k) {
+          if (index + k < n) outputs[index + k] = results[k];
+        }
+      }
+    }
+  }
+};
+
+// The states of the first `count` of a block's WARPS warps, in order; `totals` holds one a warp, and a barrier has
+// passed. Unrolled, so that all reads are under way at once.
+template <class Op, u32 WARPS> UPSWEEP_DEVICE typename Op::State first_warps(const typename Op::State* totals, u32 count) {
+  typename Op::State state = Op::identity();
+#pragma unroll
+  for (u32 i = 0; i < WARPS; ++i) {
+    if (i < count) state = Op::combine(state, totals[i]);
+  }
+  return state;
+}
+
+// ------------------------------------------------------------------ tiles that look back
+
+// What a tile tells the tiles behind it travels in 64-bit words (tag << 32 | 32 bits of carry), like the words of
+// `publish_and_finish`: flag and value share one aligned word, so relaxed accesses are enough. The tag is twice the
+// call's epoch, plus one where the word belongs to the prefix of all tiles so far and not to the tile's own total.
+// A carry of several words is whole when its words have one tag; a reader that meets the overwriting looks again.
+constexpr u32 EPOCH_BITS = 0x7fffffffu;
+
+template <class C> UPSWEEP_DEVICE void publish_carry(u64* words, u64 tile, u32 tag, typename C::State carry) {
+  using State = typename C::State;
+  const Words<State> mine = to_words(carry);
+#pragma unroll
+  for (u32 i = 0; i < Words<State>::COUNT; ++i) store_relaxed(words + tile * Words<State>::COUNT + i, (u64(tag) << 32) | mine.word[i]);
+}
+
+// The carry of all tiles before `tile`, valid in lane 0 of the warp that calls. A lane looks at LOOK tiles, so one trip
+// to memory covers 32 * LOOK; no lane waits for a tile that lies before the nearest known prefix.
+template <class C, u32 LOOK> UPSWEEP_DEVICE typename C::State look_back(const u64* words, u64 tile, u32 epoch, Control* control) {
+  using State = typename C::State;
+  constexpr u32 COUNT = Words<State>::COUNT;
+  const u32 lane = threadIdx.x % WARP;
+  State prefix = C::empty();
+  u64 end = tile;  // the tiles before it are not covered yet
+  while (end > 0) {
+    State window;
+    u32 found;
+    for (u32 spins = 0;; ++spins) {
+      u64 word[LOOK][COUNT];
+#pragma unroll
+      for (u32 j = 0; j < LOOK; ++j) {
+        const u64 back = u64(lane) * LOOK + j + 1;
+#pragma unroll
+        for (u32 i = 0; i < COUNT; ++i) word[j][i] = back <= end ? load_relaxed(words + (end - back) * COUNT + i) : 0;
+      }
+      window = C::empty();
+      bool known = true, has_prefix = false;
+#pragma unroll
+      for (u32 j = 0; j < LOOK; ++j) {
+        const u64 back = u64(lane) * LOOK + j + 1;
+        const u32 tag = u32(word[j][0] >> 32);
+        Words<State> theirs;
+        bool whole = (tag >> 1) == epoch;
+#pragma unroll
+        for (u32 i = 0; i < COUNT; ++i) {
+          theirs.word[i] = u32(word[j][i]);
+          whole = whole && u32(word[j][i] >> 32) == tag;
+        }
+        if (!known || has_prefix) continue;
+        if (back > end) {
+          has_prefix = true;  // in front of the first tile there is nothing
+        } else if (whole) {
+          window = C::join(from_words<State>(theirs), window);
+          has_prefix = (tag & 1) != 0;
+        } else {
+          known = false;
+        }
+      }
+      found = __ballot_sync(FULL_WARP, known && has_prefix);
+      const u32 waiting = __ballot_sync(FULL_WARP, !known);
+      const u32 nearest = found ? u32(__ffs(int(found))) - 1 : WARP;
+      const u32 needed = nearest == WARP ? FULL_WARP : (1u << nearest) - 1;
+      if (lane > nearest) window = C::empty();
+      if ((waiting & needed) == 0) break;
+      if (spins == SPIN_LIMIT) {
+        report_error(control, ERROR_SPIN_RAN_OUT);
+        return prefix;
+      }
+    }
+    // Higher lanes hold earlier tiles.
+#pragma unroll
+    for (u32 delta = 1; delta < WARP; delta *= 2) window = C::join(shuffle_down(window, delta), window);
+    prefix = C::join(window, prefix);
+    if (found) break;
+    end -= WARP * LOOK;
+  }
+  return prefix;
+}
+
+}  // namespace upsweep

@@ -1,0 +1,106 @@
+//! Scan (prefix sums and their kin): each output combines all elements up to its own, over a whole array or along an axis.
+//!
+//! ```
+//! use upsweep::{device::cpu::Cpu, ops::scan};
+//! let cpu = Cpu::new();
+//! assert_eq!(scan::cumsum(&cpu, &[3u8, 1, 4, 1, 5][..])?, [3, 4, 8, 9, 14]);
+//! assert_eq!(scan::cummax(&cpu, &[3.0f32, 1.0, 4.0][..])?, [3.0, 3.0, 4.0]);
+//! # Ok::<(), upsweep::Error>(())
+//! ```
+
+mod api;
+#[cfg(feature = "cpu")]
+mod cpu;
+mod ladder;
+#[cfg(feature = "cpu")]
+mod operators;
+pub mod oracle;
+mod plan;
+mod problem;
+#[cfg(feature = "cpu")]
+mod simd;
+
+pub use api::{ScanDevice, Scanned, cummax, cummin, cumprod, cumsum, exclusive_sum, run_on_host, run_plan, scan, scan_with_rung};
+#[cfg(feature = "cpu")]
+pub use cpu::scan_in_place;
+#[doc(hidden)]
+pub use plan::state_sizes;
+pub use plan::{BLOCK_SIZES, Schedule, plan};
+pub use problem::{OPERATORS, Scalar, ScanDeviceOperands, ScanKind, ScanOperands, ScanProblem, ScanSpec};
+
+use crate::device::caps::{Caps, CudaCaps};
+use crate::error::Result;
+use crate::flow::{Bindings, DeviceMut, DeviceRef, HostSlice, HostSliceMut, Op, Operand, Plan, Problem, Program, Rung, Tuning};
+
+/// The scan operation.
+#[derive(Debug)]
+pub enum Scan {}
+
+/// A CPU rung: scans the operands, which it checks against the problem.
+pub type HostBody = fn(&ScanProblem, ScanOperands<'_>) -> Result<()>;
+/// A rung of the scan ladder.
+pub type ScanRung = Rung<Scan>;
+/// A plan of a scan.
+pub type ScanPlan = Plan<Scan>;
+
+impl Op for Scan {
+    const NAME: &'static str = "scan";
+    type Problem = ScanProblem;
+    type Schedule = Schedule;
+    type HostBody = HostBody;
+    type DeviceOperands<'a> = ScanDeviceOperands<'a>;
+
+    fn ladder() -> &'static [ScanRung] {
+        ladder::LADDER
+    }
+
+    fn plan(problem: &ScanProblem, caps: &Caps) -> Result<ScanPlan> {
+        plan::plan(problem, caps)
+    }
+
+    fn run_on_host(body: HostBody, problem: &ScanProblem, input: HostSlice<'_>, output: HostSliceMut<'_>) -> Result<()> {
+        problem.check_operands((input.dtype(), input.len() as u64), (output.dtype(), output.len() as u64))?;
+        body(problem, ScanOperands { input, output })
+    }
+
+    fn device_operands<'a>(input: DeviceRef<'a>, output: DeviceMut<'a>) -> ScanDeviceOperands<'a> {
+        ScanDeviceOperands { input, output }
+    }
+
+    fn claim(rung: &ScanRung, problem: &ScanProblem) -> Result<()> {
+        plan::claim(rung, problem)
+    }
+
+    fn bind<'a>(problem: &ScanProblem, operands: Self::DeviceOperands<'a>) -> Result<Bindings<'a>> {
+        let ScanDeviceOperands { input, output } = operands;
+        problem.check_operands((input.dtype(), input.len()), (output.dtype(), output.len()))?;
+        let mut bindings = Bindings::default();
+        bindings.inputs[0] = Some(input);
+        bindings.outputs[0] = Some(output);
+        Ok(bindings)
+    }
+
+    fn lower(
+        rung: &'static ScanRung,
+        schedule: &Schedule,
+        problem: &ScanProblem,
+        caps: &CudaCaps,
+        tuning: Tuning,
+    ) -> Result<Program> {
+        plan::lower(rung, schedule, problem, caps, tuning)
+    }
+}
+
+impl Problem for ScanProblem {
+    fn input(&self) -> Operand {
+        Operand { dtype: self.dtype(), len: self.required_len() }
+    }
+
+    fn output(&self) -> Operand {
+        Operand { dtype: self.output_dtype(), len: self.output_len() }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes()
+    }
+}

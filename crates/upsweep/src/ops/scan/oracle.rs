@@ -1,0 +1,303 @@
+//! The reference: what each output of a scan must be, and how far from it a right implementation may be.
+//!
+//! One walk over each row, in more precision than any rung has: compensated double precision, or exact integers. Bounds
+//! come from error analysis; `u` is the unit roundoff of the accumulator, `v` of the output, `n` the row's length
+//! (the initial value counts as an element), and sums run over what one output covers:
+//!
+//! | operator | bound on the absolute error of an output |
+//! |---|---|
+//! | min, max | 0 |
+//! | sum, prod and the wrapping forms of integers | 0, modulo 2^64 (or the dtype's width) |
+//! | sum of floats | `4 u log2(n) sum\|x\|`: see [`tree_bound`] |
+//! | prod of floats | `1.01 k u \|prod\|`, `k` the number of elements that are not powers of two |
+//!
+//! and, where the accumulator is wider than the output, half a unit in the last place of the output. An output that
+//! covers one element, or none, must come out exactly.
+//!
+//! Why the bound of a tree holds for a scan: on its way into an output, an element passes the levels of one tree inside
+//! a tile, then carries, which the rungs keep in a wider type for rounding sums (f64 for f32, double-double for f64),
+//! then one rounding of the carry and one addition. A scan that carries a plain f32 from tile to tile commits a rounding
+//! for each tile, which for inputs of one sign need not cancel: that is not covered, and must not be.
+
+use super::{ScanKind, ScanProblem};
+use crate::error::Result;
+use crate::flow::HostSlice;
+use crate::ops::reduce::oracle::{Compensated, Near, Overflow, Product, half_unit, largest, map, near, product_of, tree_bound};
+use crate::types::{DType, Element, Kind, Operator, dispatch};
+
+pub use crate::ops::reduce::oracle::Expected;
+
+/// The expectation of every output of a problem over its input, in the output's order.
+///
+/// # Errors
+/// [`crate::Error::DTypeMismatch`], [`crate::Error::LengthMismatch`] if the input is not the problem's.
+pub fn reference(problem: &ScanProblem, input: HostSlice<'_>) -> Result<Vec<Expected>> {
+    problem.check_operands((input.dtype(), input.len() as u64), (problem.output_dtype(), problem.output_len()))?;
+    dispatch!(problem.dtype(), T => {
+        let data = input.typed::<T>()?;
+        let rows = map(problem.rows(), |row| scan_row(problem, data, row));
+        if problem.inner() == 1 {
+            return Ok(rows.concat());
+        }
+        let mut outputs = vec![Expected::Nan; problem.output_len() as usize];
+        for (row, expected) in rows.into_iter().enumerate() {
+            let start = problem.output_start(row as u64);
+            for (position, value) in expected.into_iter().enumerate() {
+                outputs[(start + position as u64 * problem.inner()) as usize] = value;
+            }
+        }
+        Ok(outputs)
+    })
+}
+
+/// The outputs of a row, by their position in the row.
+fn scan_row<T: Element>(problem: &ScanProblem, data: &[T], row: u64) -> Vec<Expected> {
+    let shape = problem.shape();
+    let mut elements: Vec<T> = (0..shape.length).map(|position| data[shape.index(row, position) as usize]).collect();
+    if problem.reverse() {
+        elements.reverse();
+    }
+    let mut outputs = match problem.operator() {
+        Operator::Sum if T::DTYPE.is_float() => float_sums(problem, &elements),
+        Operator::Prod if T::DTYPE.is_float() => float_products(problem, &elements),
+        Operator::Sum | Operator::WrappingSum => integers(problem, &elements, 0, u64::wrapping_add),
+        Operator::Prod | Operator::WrappingProd => integers(problem, &elements, 1, u64::wrapping_mul),
+        Operator::Min => extrema(problem, &elements, |a, b| a < b),
+        _ => extrema(problem, &elements, |a, b| a > b),
+    };
+    if problem.reverse() {
+        outputs.reverse();
+    }
+    outputs
+}
+
+/// Walks a row: `after` makes an output of the state after elements `0..=i`, or, exclusive, before element `i`.
+fn walk<T: Copy, S: Clone>(
+    problem: &ScanProblem,
+    elements: &[T],
+    initial: S,
+    step: impl Fn(S, T) -> S,
+    output: impl Fn(&S) -> Expected,
+) -> Vec<Expected> {
+    let inclusive = problem.kind() == ScanKind::Inclusive;
+    let mut state = initial;
+    let mut outputs = Vec::with_capacity(elements.len());
+    for &x in elements {
+        if !inclusive {
+            outputs.push(output(&state));
+        }
+        state = step(state, x);
+        if inclusive {
+            outputs.push(output(&state));
+        }
+    }
+    outputs
+}
+
+/// The initial value, if the caller gave one.
+fn initial(problem: &ScanProblem) -> Option<super::Scalar> {
+    match problem.kind() {
+        ScanKind::Exclusive(initial) => initial,
+        ScanKind::Inclusive => None,
+    }
+}
+
+fn integers<T: Element>(problem: &ScanProblem, elements: &[T], identity: u64, combine: fn(u64, u64) -> u64) -> Vec<Expected> {
+    let dtype = problem.output_dtype();
+    let start = initial(problem).map_or(identity, |value| value.to_i128() as u64);
+    let narrow = |bits: &u64| {
+        let wide = if dtype.row().kind == Kind::Signed { i128::from(*bits as i64) } else { i128::from(*bits) };
+        Expected::Exact(dispatch!(dtype, O => O::from_i128(wide).to_i128()))
+    };
+    walk(problem, elements, start, |state, x| combine(state, x.to_i128() as u64), narrow)
+}
+
+/// What a running sum needs to know of its elements.
+#[derive(Clone, Copy, Default)]
+struct Running {
+    sum: Compensated,
+    magnitude: f64,
+    count: u64,
+    nan: bool,
+    positive_infinity: bool,
+    negative_infinity: bool,
+}
+
+impl Running {
+    fn plus(mut self, x: f64, scale: f64) -> Running {
+        self.count += 1;
+        match x {
+            _ if x.is_nan() => self.nan = true,
+            f64::INFINITY => self.positive_infinity = true,
+            f64::NEG_INFINITY => self.negative_infinity = true,
+            _ => {
+                self.sum = self.sum.add(x * scale);
+                self.magnitude += (x * scale).abs();
+            }
+        }
+        self
+    }
+}
+
+fn float_sums<T: Element>(problem: &ScanProblem, elements: &[T]) -> Vec<Expected> {
+    let first = initial(problem);
+    // Where the sum of magnitudes leaves the range of f64 itself, on elements small enough that it cannot.
+    let finite = |x: f64| if x.is_finite() { x.abs() } else { 0.0 };
+    let magnitude: f64 = elements.iter().map(|x| finite(x.to_f64())).chain(first.map(|x| finite(x.to_f64()))).sum();
+    let scale = if magnitude.is_finite() { 1.0 } else { 2f64.powi(-100) };
+    let dtype = problem.dtype();
+    let accumulator = dtype.row().accumulator;
+    let n = elements.len() as u64 + u64::from(first.is_some());
+    let limit = largest(accumulator) * (1.0 - 1e-6);
+    let output = |state: &Running| {
+        match (state.nan, state.positive_infinity, state.negative_infinity) {
+            (true, _, _) | (_, true, true) => return Expected::Nan,
+            (_, true, _) => return near(f64::INFINITY, 0.0),
+            (_, _, true) => return near(f64::NEG_INFINITY, 0.0),
+            _ => {}
+        }
+        let value = state.sum.value() / scale;
+        if state.count <= 1 {
+            return near(value, 0.0);
+        }
+        let mut bound = tree_bound(accumulator.row().unit_roundoff, n, state.magnitude) / scale;
+        if accumulator != dtype {
+            bound += half_unit(dtype, value.abs() + bound);
+        }
+        // The sums of the positive and of the negative elements bound every partial sum.
+        let reach = |sign: f64| (state.magnitude + sign * state.sum.value()) / 2.0 / scale >= limit;
+        Expected::Near(Near { value, bound, overflow: Overflow { positive: reach(1.0), negative: reach(-1.0) } })
+    };
+    let start = first.map_or(Running::default(), |x| Running::default().plus(x.to_f64(), scale));
+    walk(problem, elements, start, |state, x| state.plus(x.to_f64(), scale), output)
+}
+
+fn float_products<T: Element>(problem: &ScanProblem, elements: &[T]) -> Vec<Expected> {
+    let start = initial(problem).map_or((0, Product::ONE), |x| (1, Product::ONE.times(x.to_f64())));
+    let step = |(count, product): (u64, Product), x: T| (count + 1, product.times(x.to_f64()));
+    walk(problem, elements, start, step, |&(count, product)| product_of(problem.dtype(), count, product))
+}
+
+fn extrema<T: Element>(problem: &ScanProblem, elements: &[T], better: fn(&T, &T) -> bool) -> Vec<Expected> {
+    let is_nan = |x: &T| x.partial_cmp(x).is_none();
+    let exact = |x: &T| match T::DTYPE {
+        _ if is_nan(x) => Expected::Nan,
+        dtype if dtype.is_float() => near(x.to_f64(), 0.0),
+        _ => Expected::Exact(x.to_i128()),
+    };
+    let step = |best: Option<T>, x: T| match best {
+        Some(best) if is_nan(&best) || !(is_nan(&x) || better(&x, &best)) => Some(best),
+        _ => Some(x),
+    };
+    let start = initial(problem).and_then(|value| value.typed::<T>().ok());
+    // Of nothing: the identity.
+    let identity = match (problem.operator(), T::DTYPE.row().kind) {
+        (Operator::Min, Kind::Float) => near(f64::INFINITY, 0.0),
+        (_, Kind::Float) => near(f64::NEG_INFINITY, 0.0),
+        (operator, _) => {
+            let (lowest, highest) = integer_limits(T::DTYPE);
+            Expected::Exact(if operator == Operator::Min { highest } else { lowest })
+        }
+    };
+    walk(problem, elements, start, step, |best| best.as_ref().map_or(identity, exact))
+}
+
+/// The least and the greatest value of an integer dtype.
+fn integer_limits(dtype: DType) -> (i128, i128) {
+    let bits = 8 * dtype.size();
+    match dtype.row().kind {
+        Kind::Bool => (0, 1),
+        Kind::Signed => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
+        _ => (0, (1 << bits) - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::scan::ScanSpec;
+    use crate::types::Layout;
+    use half::f16;
+
+    fn whole<T: Element>(spec: ScanSpec, data: &[T]) -> Vec<Expected> {
+        let problem = ScanProblem::whole(spec, T::DTYPE, data.len() as u64).unwrap();
+        reference(&problem, HostSlice::from(data)).unwrap()
+    }
+
+    fn values(expected: &[Expected]) -> Vec<f64> {
+        let value = |e: &Expected| match *e {
+            Expected::Near(near) => near.value,
+            Expected::Exact(integer) => integer as f64,
+            Expected::Nan => f64::NAN,
+        };
+        expected.iter().map(value).collect()
+    }
+
+    #[test]
+    fn the_public_answers() {
+        let x = [3i32, 1, 4, 1, 5, 9, 2, 6];
+        assert_eq!(values(&whole(ScanSpec::exclusive(Operator::Sum), &x)), [0., 3., 4., 8., 9., 14., 23., 25.]);
+        assert_eq!(values(&whole(ScanSpec::inclusive(Operator::Sum).reversed(), &x)), [31., 28., 27., 23., 22., 17., 8., 6.]);
+        let near_the_end = [i64::MAX - 1, 1, 0];
+        let sums = whole(ScanSpec::exclusive(Operator::Sum), &near_the_end);
+        assert_eq!(sums, [0, i64::MAX - 1, i64::MAX].map(|v| Expected::Exact(v.into())));
+        assert_eq!(values(&whole(ScanSpec::exclusive(Operator::Sum), &[0.5f32, 1.25, 2.5])), [0.0, 0.5, 1.75]);
+        assert_eq!(values(&whole(ScanSpec::inclusive(Operator::Sum), &[1u8; 300]))[299], 300.0);
+        let maxima = whole(ScanSpec::inclusive(Operator::Max), &[1.0f32, f32::NAN, 5.0]);
+        assert_eq!(maxima, [near(1.0, 0.0), Expected::Nan, Expected::Nan]);
+    }
+
+    #[test]
+    fn exclusive_starts_with_the_initial_value_and_reverse_from_the_end() {
+        let x = [1.0f32, 2.0, 4.0];
+        assert_eq!(values(&whole(ScanSpec::exclusive_from(Operator::Sum, 10.0f32), &x)), [10.0, 11.0, 13.0]);
+        assert_eq!(values(&whole(ScanSpec::exclusive_from(Operator::Sum, 10.0f32).reversed(), &x)), [16.0, 14.0, 10.0]);
+        assert_eq!(values(&whole(ScanSpec::exclusive(Operator::Prod), &x)), [1.0, 1.0, 2.0]);
+        assert_eq!(values(&whole(ScanSpec::exclusive(Operator::Min), &x)), [f64::INFINITY, 1.0, 1.0]);
+        assert_eq!(values(&whole(ScanSpec::exclusive(Operator::Max), &[3u8, 7])), [0.0, 3.0]);
+        assert_eq!(values(&whole(ScanSpec::exclusive(Operator::Min), &[3i8, 7])), [127.0, 3.0]);
+        assert_eq!(values(&whole(ScanSpec::exclusive_from(Operator::WrappingSum, 100i8), &[100i8, 1])), [100.0, -56.0]);
+    }
+
+    #[test]
+    fn specials_turn_the_rest_of_the_row() {
+        let (inf, nan) = (f32::INFINITY, f32::NAN);
+        let sums = whole(ScanSpec::inclusive(Operator::Sum), &[1.0, inf, 2.0, -inf, 3.0, nan]);
+        assert_eq!(sums[1..3], [near(f64::INFINITY, 0.0); 2]);
+        assert_eq!(sums[3..], [Expected::Nan; 3]);
+        let products = whole(ScanSpec::inclusive(Operator::Prod), &[0.0, inf, 1.0]);
+        assert_eq!(products, [near(0.0, 0.0), Expected::Nan, Expected::Nan]);
+    }
+
+    #[test]
+    fn bounds_grow_with_the_prefix_and_short_ones_are_exact() {
+        let data = vec![0.1f32; 1024];
+        let sums = whole(ScanSpec::inclusive(Operator::Sum), &data);
+        let bound = |i: usize| match sums[i] {
+            Expected::Near(near) => near.bound,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(bound(0), 0.0);
+        assert!(bound(1) > 0.0 && bound(1) < bound(1023));
+        let (u, total) = (1.0 / (1u64 << 24) as f64, 1024.0 * f64::from(0.1f32));
+        assert!((bound(1023) - 4.0 * 10.0 * u * total).abs() < 1e-3 * bound(1023));
+        // f64 beyond its own range, and halves whose accumulator holds what the output cannot.
+        let huge = whole(ScanSpec::inclusive(Operator::Sum), &[f64::MAX, f64::MAX, -f64::MAX, -f64::MAX, 1e300]);
+        assert_eq!(values(&huge)[4], 1e300);
+        let halves = whole(ScanSpec::inclusive(Operator::Sum), &[f16::MAX, f16::MAX, f16::MIN]);
+        assert_eq!(values(&halves), [65504.0, 131_008.0, 65504.0]);
+    }
+
+    #[test]
+    fn rows_of_any_layout() {
+        let data: Vec<i32> = (0..12).collect();
+        let layout = Layout::strided(&[3, 4], &[-4, 1], 8).unwrap();
+        let along = |axis| {
+            let problem = ScanProblem::new(ScanSpec::inclusive(Operator::Sum), DType::I32, &layout, axis).unwrap();
+            values(&reference(&problem, HostSlice::from(&data[..])).unwrap())
+        };
+        assert_eq!(along(Some(1)), [8., 17., 27., 38., 4., 9., 15., 22., 0., 1., 3., 6.]);
+        assert_eq!(along(Some(0)), [8., 9., 10., 11., 12., 14., 16., 18., 12., 15., 18., 21.]);
+        assert_eq!(along(None)[11], 66.0);
+    }
+}

@@ -1,0 +1,397 @@
+//! Planning: a pure function of problem and device that says what runs and why, and the lowering of a rung's numbers
+//! into launches, written once for all rungs.
+
+use super::problem::{OPERATORS, ScanProblem};
+use super::{Scan, ScanKind, ScanPlan, ScanRung, ScanSpec};
+use crate::device::caps::{Caps, CudaCaps, DeviceKind};
+use crate::error::{Error, Result};
+use crate::flow::{Arg, Body, ControlBlock, Forms, KernelFile, KernelSpec, Launch, Plan, Program, Rung, Step, Tuning};
+use crate::types::{DType, Dim, MAX_DIMS, Operator};
+
+/// The numbers that a CUDA rung supplies.
+#[derive(Clone, Copy, Debug)]
+pub enum Schedule {
+    /// Blocks are scanned apart, their totals by the same kernel, and so on until one block is left; then every level's
+    /// carries are added to the level below.
+    Passes {
+        /// Kernel template `<Op, Source, BLOCK>`.
+        kernel: &'static str,
+        /// Items of a thread.
+        per_thread: u32,
+    },
+    /// Totals of tiles, one block over the totals, and the tiles again with their carries.
+    ThreePhase {
+        /// Threads of a block.
+        block: u32,
+        /// 16-byte stores of a thread where outputs and states have one size; fewer where states are wider.
+        rows: u32,
+    },
+    /// One launch, a block a tile, tiles that look back.
+    LookBack {
+        /// Threads of a block.
+        block: u32,
+        /// As for three phases.
+        rows: u32,
+        /// Threads of a multiprocessor that the registers are shared out for.
+        resident_threads: u32,
+        /// Tiles that a lane looks at in one trip to memory, for states of 4 bytes; half for 8 bytes.
+        look: u32,
+    },
+    /// Rows of any layout.
+    Axes,
+}
+
+/// Longest row that a warp scans; longer ones get a block.
+const WARP_ROW: u64 = 1024;
+
+/// Chooses the rung for a problem on a device. Pure: needs no device.
+///
+/// # Errors
+/// [`Error::NotClaimed`] if no rung of the device takes the problem (a build without the device's backend).
+pub fn plan(problem: &ScanProblem, caps: &Caps) -> Result<ScanPlan> {
+    let (name, why) = choose(problem, caps);
+    let rung = Rung::<Scan>::find(caps.kind(), name)?;
+    Plan::with_rung(problem, caps, rung, Tuning::default(), why)
+}
+
+fn choose(problem: &ScanProblem, caps: &Caps) -> (&'static str, String) {
+    let cuda = match caps {
+        Caps::Cpu(cpu) => return ("three_phase", format!("all {} threads over fixed chunks", cpu.threads)),
+        Caps::Cuda(cuda) => cuda,
+    };
+    if !problem.is_contiguous_row() {
+        let form = if problem.shape().whole { "a strided array" } else { "rows along an axis" };
+        return ("axes", format!("{form}: a warp or a block for each row"));
+    }
+    if rounds(problem) {
+        return (
+            "three_phase",
+            format!(
+                "{} of {} rounds, so the order of combinations must be fixed: totals, then carries, over {} multiprocessors",
+                problem.operator(),
+                problem.dtype(),
+                cuda.multiprocessors
+            ),
+        );
+    }
+    (
+        "look_back",
+        format!(
+            "one pass over {} multiprocessors; {} of {} is exact, so the order in which tiles meet does not show",
+            cuda.multiprocessors,
+            problem.operator(),
+            problem.dtype()
+        ),
+    )
+}
+
+/// Whether the order of combinations shows in the last bits.
+fn rounds(problem: &ScanProblem) -> bool {
+    problem.operator().row().rounds && problem.dtype().is_float()
+}
+
+/// Whether a rung is for a problem.
+pub(super) fn claim(rung: &ScanRung, problem: &ScanProblem) -> Result<()> {
+    let missing = |why: String| Err(Error::NotClaimed { rung: rung.id(), why });
+    let claims = &rung.claims;
+    if !claims.operators.is_empty() && !claims.operators.contains(&problem.operator()) {
+        return missing(format!("its operators are {}", names(claims.operators.iter().map(|o| o.name()))));
+    }
+    if !claims.dtypes.is_empty() && !claims.dtypes.contains(&problem.dtype()) {
+        return missing(format!("its dtypes are {}", names(claims.dtypes.iter().map(|d| d.name()))));
+    }
+    if claims.forms == Forms::Whole && !problem.is_contiguous_row() {
+        return missing("it scans the whole of a contiguous array".into());
+    }
+    if problem.length() > claims.max_length {
+        return missing(format!("it takes up to {} elements", claims.max_length));
+    }
+    let teaching = matches!(rung.body, Body::Cuda { schedule: Schedule::Passes { .. }, .. });
+    if teaching && (problem.kind() != ScanKind::Inclusive || problem.reverse()) {
+        return missing("it scans inclusively from the first element to the last".into());
+    }
+    Ok(())
+}
+
+fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// The C++ operator type of a problem.
+fn operator_type(problem: &ScanProblem) -> String {
+    format!("upsweep::{}<{}>", problem.operator().row().c_name, problem.dtype().row().c_name)
+}
+
+/// The C++ types, each with the bytes of its `State`, that scratch and control blocks are sized by: every operator, and
+/// its carry. The kernels' build asserts them, one by one.
+#[doc(hidden)]
+pub fn state_sizes() -> Vec<(String, u64)> {
+    let mut sizes = Vec::new();
+    for operator in OPERATORS {
+        for dtype in DType::all().filter(|dtype| operator.accepts(*dtype)) {
+            let Ok(problem) = ScanProblem::whole(ScanSpec::inclusive(operator), dtype, 1) else { continue };
+            let name = operator_type(&problem);
+            sizes.push((format!("upsweep::Carry<{name}>"), carry_bytes(&problem)));
+            sizes.push((name, state_bytes(&problem)));
+        }
+    }
+    sizes
+}
+
+/// Bytes of the C++ `State` of a problem's operator (kernels/operators.cuh).
+fn state_bytes(problem: &ScanProblem) -> u64 {
+    let row = problem.dtype().row();
+    match problem.operator() {
+        Operator::Min | Operator::Max => row.size.max(4),
+        _ => row.accumulator.size(),
+    }
+}
+
+/// Bytes of the C++ `Carry` of a problem's operator (kernels/scan.cuh).
+fn carry_bytes(problem: &ScanProblem) -> u64 {
+    let rounding_sum = problem.operator() == Operator::Sum && problem.dtype().is_float();
+    if rounding_sum { 2 * state_bytes(problem) } else { state_bytes(problem) }
+}
+
+/// The initial value, or the identity, as the bits of the C++ `State`.
+fn initial_bits(problem: &ScanProblem) -> u64 {
+    use crate::types::Kind;
+    let operator = problem.operator();
+    let state = match operator {
+        Operator::Min | Operator::Max => problem.dtype(),
+        _ => problem.dtype().row().accumulator,
+    };
+    let float = |x: f64| if state == DType::F64 { x.to_bits() } else { u64::from((x as f32).to_bits()) };
+    let least = operator == Operator::Max;
+    match (problem.kind(), state.row().kind) {
+        (ScanKind::Exclusive(Some(initial)), Kind::Float) => float(initial.to_f64()),
+        (ScanKind::Exclusive(Some(initial)), _) => initial.to_i128() as u64,
+        (_, Kind::Float) => float(match operator {
+            Operator::Min => f64::INFINITY,
+            Operator::Max => f64::NEG_INFINITY,
+            Operator::Prod => 1.0,
+            _ => 0.0,
+        }),
+        (_, kind) => {
+            let bits = 8 * state.size();
+            match operator {
+                Operator::Prod | Operator::WrappingProd => 1,
+                Operator::Sum | Operator::WrappingSum => 0,
+                _ if kind == Kind::Bool => u64::from(!least),
+                _ if kind == Kind::Signed => (if least { -(1i128 << (bits - 1)) } else { (1i128 << (bits - 1)) - 1 }) as u64,
+                _ if least => 0,
+                _ => u64::MAX >> (64 - bits),
+            }
+        }
+    }
+}
+
+/// Threads of a block that the kernels are written for.
+pub const BLOCK_SIZES: [u32; 5] = [64, 128, 256, 512, 1024];
+
+fn block_size(tuning: Tuning, default: u32) -> Result<u32> {
+    match tuning.block {
+        0 => Ok(default),
+        block if BLOCK_SIZES.contains(&block) => Ok(block),
+        block => Err(Error::InvalidArgument {
+            argument: "block",
+            got: block.to_string(),
+            allowed: format!("allowed are {BLOCK_SIZES:?} threads"),
+        }),
+    }
+}
+
+/// What every lowering needs.
+struct Lowering<'a> {
+    problem: &'a ScanProblem,
+    file: KernelFile,
+    caps: &'a CudaCaps,
+    op: String,
+    program: Program,
+}
+
+impl Lowering<'_> {
+    fn launch(&mut self, template: &str, parameters: &str, grid: u64, block: u32, args: Vec<Arg>) -> Result<()> {
+        let grid = u32::try_from(grid).ok().filter(|g| *g <= i32::MAX as u32).ok_or_else(|| Error::InvalidArgument {
+            argument: "block",
+            got: format!("{block} threads, which needs a grid of {grid} blocks"),
+            allowed: format!("a grid has at most {} blocks; take a larger block", i32::MAX),
+        })?;
+        let expression = format!("upsweep::{template}<{}{parameters}>", self.op);
+        let kernel = KernelSpec { file: self.file, expression };
+        self.program.steps.push(Step::Launch(Launch { kernel, grid, block, shared_bytes: 0, args }));
+        Ok(())
+    }
+
+    fn input(&self) -> Arg {
+        Arg::Input { operand: 0, bytes: self.problem.shape().offset * self.problem.dtype().size() }
+    }
+
+    /// The initial value, and whether the scan is exclusive.
+    fn start(&self) -> [Arg; 2] {
+        let exclusive = self.problem.kind() != ScanKind::Inclusive;
+        [Arg::U64(initial_bits(self.problem)), Arg::U64(exclusive.into())]
+    }
+
+    /// 16-byte stores of a thread: as many as leave its states in registers where they are wider than the outputs.
+    fn rows(&self, rows: u32) -> u32 {
+        let per_store = 16 / self.problem.output_dtype().size() * state_bytes(self.problem);
+        (rows * 16 / per_store as u32).max(1)
+    }
+
+    /// Elements of a tile (`ScanTile` in kernels/scan.cuh).
+    fn tile(&self, block: u32, rows: u32) -> u64 {
+        u64::from(block) * u64::from(rows) * (16 / self.problem.output_dtype().size())
+    }
+
+    /// The passes of rungs 0 to 3.
+    fn passes(&mut self, kernel: &str, per_thread: u32, block: u32) -> Result<()> {
+        let per_block = u64::from(block) * u64::from(per_thread);
+        let state = state_bytes(self.problem);
+        // Items of each level: the elements, then the totals of the level below.
+        let mut counts = vec![self.problem.length()];
+        while let Some(&count) = counts.last().filter(|count| **count > per_block) {
+            counts.push(count.div_ceil(per_block));
+        }
+        let mut regions = vec![0];
+        for count in &counts[1..] {
+            let start = self.program.scratch_bytes;
+            regions.push(start);
+            self.program.scratch_bytes += (count * state).next_multiple_of(16);
+        }
+        let output = Arg::Output { operand: 0 };
+        for (level, &count) in counts.iter().enumerate() {
+            let blocks = count.div_ceil(per_block);
+            let totals = Arg::Scratch(regions.get(level + 1).copied().unwrap_or(0));
+            let region = Arg::Scratch(regions[level]);
+            let (from, to, source) =
+                if level == 0 { (self.input(), output.clone(), "Elements") } else { (region.clone(), region, "Partials") };
+            let args = vec![from, Arg::U64(count), to, totals];
+            self.launch(kernel, &format!(", upsweep::{source}, {block}"), blocks, block, args)?;
+        }
+        for level in (0..counts.len() - 1).rev() {
+            let items = if level == 0 { output.clone() } else { Arg::Scratch(regions[level]) };
+            let args = vec![items, Arg::U64(counts[level]), Arg::Scratch(regions[level + 1])];
+            self.launch("scan_add", &format!(", {block}, {per_block}"), counts[level + 1], block, args)?;
+        }
+        Ok(())
+    }
+
+    fn three_phase(&mut self, block: u32, rows: u32) -> Result<()> {
+        const SPINE: u32 = 1024;
+        let n = Arg::U64(self.problem.length());
+        let tiles = self.problem.length().div_ceil(self.tile(block, rows));
+        let parameters = format!(", {block}, {rows}, {}", self.problem.reverse());
+        let totals = Arg::Scratch(0);
+        if tiles > 1 {
+            self.program.scratch_bytes = tiles * state_bytes(self.problem);
+            self.launch("scan_tile_totals", &parameters, tiles, block, vec![self.input(), n.clone(), totals.clone()])?;
+            self.launch("scan_spine", &format!(", {SPINE}"), 1, SPINE, vec![totals.clone(), Arg::U64(tiles)])?;
+        }
+        let [initial, exclusive] = self.start();
+        let args = vec![self.input(), n, totals, Arg::Output { operand: 0 }, initial, exclusive];
+        self.launch("scan_tiles", &parameters, tiles, block, args)
+    }
+
+    fn look_back(&mut self, block: u32, rows: u32, resident_threads: u32, look: u32) -> Result<()> {
+        let tiles = self.problem.length().div_ceil(self.tile(block, rows));
+        let resident = (resident_threads / block).max(1);
+        // The words of the tiles looked at are held in registers beside the tile itself.
+        let look = (u64::from(look) * 4 / state_bytes(self.problem)).max(1);
+        self.program.control = ControlBlock { words: tiles * carry_bytes(self.problem) / 4 };
+        let [initial, exclusive] = self.start();
+        let output = Arg::Output { operand: 0 };
+        let args = vec![self.input(), Arg::U64(self.problem.length()), output, initial, exclusive, Arg::Control];
+        let parameters = format!(", {block}, {rows}, {resident}, {look}, {}", self.problem.reverse());
+        self.launch("scan_look_back", &parameters, tiles, block, args)
+    }
+
+    fn axes(&mut self) -> Result<()> {
+        const BLOCK: u32 = 256;
+        const ROWS: u32 = 4;
+        let problem = self.problem;
+        let shape = problem.shape();
+        let (rows, length, inner) = (problem.rows(), problem.length(), problem.inner());
+        let lanes = if length <= WARP_ROW { 32 } else { BLOCK };
+        // In reverse, a row starts at its last element and every stride changes its sign.
+        let sign = |stride: i64| if problem.reverse() { -stride } else { stride };
+        let reach = |dim: &Dim| (dim.extent as i64 - 1) * dim.stride;
+        let last: i64 = shape.reduced.iter().map(reach).sum();
+        let (input_first, output_first) = if problem.reverse() {
+            (shape.offset as i64 + last, (length as i64 - 1) * inner as i64)
+        } else {
+            (shape.offset as i64, 0)
+        };
+        let [initial, exclusive] = [initial_bits(problem), u64::from(problem.kind() != ScanKind::Inclusive)];
+        let mut words = vec![rows, length, inner, input_first as u64, output_first as u64, sign(inner as i64) as u64];
+        words.extend([initial, exclusive, shape.kept.len() as u64, shape.reduced.len() as u64]);
+        let padded = |dims: &[Dim], value: &dyn Fn(&Dim) -> u64| -> Vec<u64> {
+            (0..MAX_DIMS).map(|d| dims.get(d).map_or(1, value)).collect()
+        };
+        words.extend(padded(&shape.kept, &|d| d.extent));
+        words.extend(padded(&shape.kept, &|d| d.stride as u64));
+        words.extend(padded(&shape.reduced, &|d| d.extent));
+        words.extend(padded(&shape.reduced, &|d| sign(d.stride) as u64));
+        let grid = rows.div_ceil(u64::from(BLOCK / lanes)).min(u64::from(self.caps.multiprocessors) * 32);
+        let input = Arg::Input { operand: 0, bytes: 0 };
+        let args = vec![input, Arg::Output { operand: 0 }, Arg::Words(words)];
+        self.launch("scan_axes", &format!(", {lanes}, {ROWS}"), grid, BLOCK, args)
+    }
+}
+
+/// Turns a rung's numbers into launches.
+pub(super) fn lower(
+    rung: &'static ScanRung,
+    schedule: &Schedule,
+    problem: &ScanProblem,
+    caps: &CudaCaps,
+    tuning: Tuning,
+) -> Result<Program> {
+    let Body::Cuda { file, .. } = rung.body else {
+        return Err(Error::NotClaimed { rung: rung.id(), why: format!("it runs on {}", DeviceKind::Cpu.name()) });
+    };
+    let mut low = Lowering { problem, file, caps, op: operator_type(problem), program: Program::default() };
+    if problem.output_len() == 0 {
+        return Ok(low.program);
+    }
+    match *schedule {
+        Schedule::Passes { kernel, per_thread } => low.passes(kernel, per_thread, block_size(tuning, 256)?)?,
+        Schedule::ThreePhase { block, rows } => low.three_phase(block_size(tuning, block)?, low.rows(rows))?,
+        Schedule::LookBack { block, rows, resident_threads, look } => {
+            low.look_back(block_size(tuning, block)?, low.rows(rows), resident_threads, look)?;
+        }
+        Schedule::Axes => low.axes()?,
+    }
+    if low.program.scratch_bytes > 0 {
+        low.program.scratch_bytes += crate::flow::SCRATCH_ALIGNMENT;
+    }
+    Ok(low.program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bits(spec: ScanSpec, dtype: DType) -> u64 {
+        initial_bits(&ScanProblem::whole(spec, dtype, 4).unwrap())
+    }
+
+    #[test]
+    fn initial_values_and_identities_as_state_bits() {
+        assert_eq!(bits(ScanSpec::exclusive_from(Operator::Sum, 1.5f32), DType::F32), u64::from(1.5f32.to_bits()));
+        let half = half::f16::from_f32(1.5);
+        assert_eq!(bits(ScanSpec::exclusive_from(Operator::Sum, half), DType::F16), u64::from(1.5f32.to_bits()));
+        assert_eq!(bits(ScanSpec::exclusive_from(Operator::Sum, -2i64), DType::I8), -2i64 as u64);
+        // The kernels read the low 32 bits of a 32-bit state.
+        assert_eq!(bits(ScanSpec::exclusive_from(Operator::Max, -2i8), DType::I8) as u32, -2i32 as u32);
+        assert_eq!(bits(ScanSpec::inclusive(Operator::Max), DType::I8) as u32, -128i32 as u32);
+        assert_eq!(bits(ScanSpec::inclusive(Operator::Min), DType::U8) as u32, 255);
+        assert_eq!(bits(ScanSpec::inclusive(Operator::Min), DType::U32) as u32, u32::MAX);
+        assert_eq!(bits(ScanSpec::inclusive(Operator::Max), DType::I64), i64::MIN as u64);
+        assert_eq!(bits(ScanSpec::inclusive(Operator::Min), DType::U64), u64::MAX);
+        assert_eq!(bits(ScanSpec::inclusive(Operator::Min), DType::Bool), 1);
+        assert_eq!(bits(ScanSpec::inclusive(Operator::Max), DType::Bool), 0);
+        assert_eq!(bits(ScanSpec::inclusive(Operator::Min), DType::F64), f64::INFINITY.to_bits());
+        assert_eq!(bits(ScanSpec::inclusive(Operator::Prod), DType::U8), 1);
+    }
+}

@@ -1,0 +1,154 @@
+//! Scans on a real GPU. Ignored (and shown as ignored) where there is none; run with `--include-ignored` on a machine
+//! with a device.
+#![cfg(feature = "cuda")]
+
+use upsweep::Error;
+use upsweep::device::caps::{Caps, DeviceKind};
+use upsweep::device::cuda::Cuda;
+use upsweep::flow::{DeviceMut, DeviceRef, HostSlice, Op, Plan, Rung, Tuning};
+use upsweep::ops::scan::oracle::{Expected, reference};
+use upsweep::ops::scan::{self, Scan, ScanDeviceOperands, ScanProblem, ScanSpec};
+use upsweep::types::{DType, Element, Layout, Operator};
+
+fn integers(n: usize) -> Vec<i32> {
+    (0..n).map(|i| ((i as u32).wrapping_mul(2_654_435_761) >> 20) as i32 - 2048).collect()
+}
+
+fn fits(got: impl Element, expected: &Expected) -> bool {
+    match *expected {
+        Expected::Exact(value) => got.to_i128() == value,
+        Expected::Nan => got.to_f64().is_nan(),
+        Expected::Near(near) => got.to_f64() == near.value || (got.to_f64() - near.value).abs() <= near.bound,
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn every_rung_of_the_scan_ladder_answers_as_the_oracle_does() {
+    let cuda = Cuda::new(0).unwrap();
+    let caps = Caps::Cuda(cuda.caps().clone());
+    for n in [1usize, 2, 31, 33, 255, 257, 511, 513, 8191, 8192, 8193, 70_001, 1 << 20] {
+        let ints = integers(n);
+        let floats: Vec<f32> = ints.iter().map(|v| *v as f32 / 512.0).collect();
+        let (device_ints, device_floats) = (cuda.upload(&ints).unwrap(), cuda.upload(&floats).unwrap());
+        for rung in Scan::ladder().iter().filter(|r| r.device() == DeviceKind::Cuda) {
+            for operator in [Operator::Sum, Operator::Max] {
+                let inclusive = ScanSpec::inclusive(operator);
+                for spec in
+                    [inclusive, ScanSpec::exclusive(operator), inclusive.reversed(), ScanSpec::exclusive(operator).reversed()]
+                {
+                    let problem = |dtype| ScanProblem::whole(spec, dtype, n as u64).unwrap();
+                    let float_plan = Plan::with_rung(&problem(DType::F32), &caps, rung, Tuning::default(), "a test".into());
+                    let plan = match float_plan {
+                        Ok(plan) => plan,
+                        Err(Error::NotClaimed { .. }) => continue,
+                        Err(error) => panic!("{error}"),
+                    };
+                    let got = scan::run_plan::<_, f32, f32>(&cuda, &plan, &device_floats).unwrap().values;
+                    let expected = reference(&plan.problem, HostSlice::from(&floats[..])).unwrap();
+                    let wrong = got.iter().zip(&expected).position(|(got, expected)| !fits(*got, expected));
+                    assert_eq!(wrong, None, "{plan}: {:?}", wrong.map(|i| (got[i], expected[i])));
+                    let plan = Plan::with_rung(&problem(DType::I32), &caps, rung, Tuning::default(), "a test".into()).unwrap();
+                    let expected = reference(&plan.problem, HostSlice::from(&ints[..])).unwrap();
+                    let wrong = match operator {
+                        Operator::Sum => {
+                            let got = scan::run_plan::<_, i32, i64>(&cuda, &plan, &device_ints).unwrap().values;
+                            got.iter().zip(&expected).position(|(got, expected)| !fits(*got, expected))
+                        }
+                        _ => {
+                            let got = scan::run_plan::<_, i32, i32>(&cuda, &plan, &device_ints).unwrap().values;
+                            got.iter().zip(&expected).position(|(got, expected)| !fits(*got, expected))
+                        }
+                    };
+                    assert_eq!(wrong, None, "{plan}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_prepared_look_back_answers_a_thousand_times_and_in_place() {
+    // AcceleratedKernels.jl#91: right in one run proves little.
+    let cuda = Cuda::new(0).unwrap();
+    let n = 524_288usize;
+    let trues = cuda.upload(&vec![1u8; n]).unwrap();
+    let caps = Caps::Cuda(cuda.caps().clone());
+    let rung = Rung::<Scan>::find(DeviceKind::Cuda, "look_back").unwrap();
+    let problem = ScanProblem::whole(ScanSpec::inclusive(Operator::Sum), DType::U8, n as u64).unwrap();
+    let plan = Plan::with_rung(&problem, &caps, rung, Tuning::default(), "a test".into()).unwrap();
+    let mut prepared = cuda.prepare(&plan).unwrap();
+    let stream = cuda.stream().clone();
+    let mut output = cuda.upload(&vec![0u64; n]).unwrap();
+    for call in 0..1000 {
+        cuda.scope(&stream, |scope| {
+            let (input, output) = (DeviceRef::of::<u8, _>(&trues, &stream), DeviceMut::of::<u64, _>(&mut output, &stream));
+            scope.enqueue(&mut prepared, ScanDeviceOperands { input, output }, None)
+        })
+        .unwrap();
+        if call % 100 == 0 {
+            let sums = cuda.download(&output).unwrap();
+            assert!(sums.iter().zip(1..).all(|(sum, count)| *sum == count), "call {call}");
+        }
+    }
+    let host = integers(100_003);
+    let spec = ScanSpec::exclusive_from(Operator::Max, -5i32);
+    let apart = scan::scan::<_, i32, i32>(&cuda, spec, &cuda.upload(&host).unwrap(), None, None).unwrap().values;
+    let problem = ScanProblem::whole(spec, DType::I32, host.len() as u64).unwrap();
+    for rung in ["look_back", "three_phase", "axes"] {
+        let rung = Rung::<Scan>::find(DeviceKind::Cuda, rung).unwrap();
+        let plan = Plan::with_rung(&problem, &caps, rung, Tuning::default(), "a test".into()).unwrap();
+        let mut prepared = cuda.prepare(&plan).unwrap();
+        let mut memory = cuda.upload(&host).unwrap();
+        let mut scratch = cuda.upload(&vec![0xffu8; plan.scratch_bytes().max(1) as usize]).unwrap();
+        cuda.scope(&stream, |scope| {
+            let output = DeviceMut::of::<i32, _>(&mut memory, &stream);
+            // SAFETY: the same live memory as the output; a scan reads each element before it writes there.
+            let input = unsafe { DeviceRef::from_raw(output.address(), output.len(), DType::I32) }?;
+            let scratch = DeviceMut::of::<u8, _>(&mut scratch, &stream);
+            scope.enqueue(&mut prepared, ScanDeviceOperands { input, output }, Some(scratch))
+        })
+        .unwrap();
+        assert_eq!(cuda.download(&memory).unwrap(), apart, "{}", rung.id());
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn three_phases_give_the_same_bits_in_every_run() {
+    let cuda = Cuda::new(0).unwrap();
+    let floats: Vec<f32> = integers((1 << 22) + 77).iter().map(|v| *v as f32 / 1000.0).collect();
+    let x = cuda.upload(&floats).unwrap();
+    let bits = || -> Vec<u32> { scan::cumsum(&cuda, &x).unwrap().into_iter().map(f32::to_bits).collect() };
+    let first = bits();
+    for _ in 0..20 {
+        assert!(first == bits());
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn axes_of_any_layout_on_the_device() {
+    let cuda = Cuda::new(0).unwrap();
+    let host = integers(70_000 * 4);
+    let x = cuda.upload(&host).unwrap();
+    let layouts = [
+        Layout::contiguous(&[70_000, 4]).unwrap(),
+        Layout::contiguous(&[4, 70_000]).unwrap(),
+        Layout::contiguous(&[5, 1025, 7]).unwrap(),
+        Layout::strided(&[3, 5, 7], &[-35, 7, -1], 76).unwrap(),
+        Layout::strided(&[4, 6], &[0, 2], 1).unwrap(),
+        Layout::contiguous(&[0, 4]).unwrap(),
+    ];
+    for layout in &layouts {
+        for axis in (0..layout.rank() as i64).map(Some).chain([None]) {
+            for spec in [ScanSpec::inclusive(Operator::Sum), ScanSpec::exclusive_from(Operator::Sum, 9i64).reversed()] {
+                let got = scan::scan::<_, i32, i64>(&cuda, spec, &x, Some(layout), axis).unwrap();
+                let problem = ScanProblem::new(spec, DType::I32, layout, axis).unwrap();
+                let expected = reference(&problem, HostSlice::from(&host[..])).unwrap();
+                assert!(got.values.iter().zip(&expected).all(|(got, expected)| fits(*got, expected)), "{problem} of {layout:?}");
+            }
+        }
+    }
+}
