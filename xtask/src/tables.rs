@@ -207,7 +207,7 @@ fn origin(path: &str, record: &Record) -> String {
     parts.extend(device.nvrtc.iter().map(|v| format!("NVRTC {v}")));
     parts.extend(record.peak.iter().map(|p| format!("peak {} GB/s ({})", gigabytes(p.bytes_per_second), p.source)));
     let ceiling = record.ceilings.iter().max_by_key(|c| c.bytes);
-    parts.extend(ceiling.map(|c| format!("read ceiling {} GB/s ({})", gigabytes(c.bytes_per_second), c.name)));
+    parts.extend(ceiling.map(|c| format!("{} ceiling {} GB/s ({})", c.traffic.name(), gigabytes(c.bytes_per_second), c.name)));
     parts.push(format!("commit {}", record.commit.get(..12).unwrap_or(&record.commit)));
     format!("{}; `{}`, seed {}; record `{path}`.\n", parts.join(", "), record.command, record.seed)
 }
