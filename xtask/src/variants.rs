@@ -196,7 +196,8 @@ mod tests {
     fn a_covering_set_covers_every_pair_and_is_smaller() {
         let variants = all(&devices()[0]).unwrap();
         let chosen = covering(&variants, Cover::Pairs);
-        assert!(chosen.len() * 4 < variants.len(), "{} of {}", chosen.len(), variants.len());
+        // Many forms of a softmax's rows occur once: pairs alone need a third of all.
+        assert!(chosen.len() * 2 < variants.len(), "{} of {}", chosen.len(), variants.len());
         let pairs = |variants: &Variants| -> BTreeSet<(String, String)> {
             let tag = |v: &Variant, i: usize| format!("{i}:{}", v.factors[i]);
             let of = |v: &Variant| {
@@ -215,6 +216,6 @@ mod tests {
             variants.values().flat_map(of).collect()
         };
         assert_eq!(values(&few), values(&variants));
-        assert!(few.len() < chosen.len());
+        assert!(few.len() * 20 < chosen.len(), "{} of {}", few.len(), chosen.len());
     }
 }
