@@ -29,9 +29,10 @@ const HELD: &str = "sm_90a";
 enum Depth {
     /// As the library does it, with all optimisations: what the ratchet holds.
     Shipped,
-    /// To machine code in the compiler's fast mode: what a rung runs by itself, on the target that the ratchet holds.
+    /// To machine code in the compiler's fast mode: what a rung runs by itself.
     MachineCode,
-    /// Through the front end, which instantiates every template and checks every assertion: all the rest.
+    /// Through the front end, which instantiates every template and checks every assertion: block sizes that a user may
+    /// ask for.
     FrontEnd,
 }
 
@@ -120,8 +121,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let shipped = shipped(&device, &every, &picked, options.all);
         let depth = |expression: &String, variant: &Variant| match (shipped.contains_key(expression), variant.other_block) {
             (true, _) => Depth::Shipped,
-            (false, false) if device.target() == HELD => Depth::MachineCode,
-            (false, _) => Depth::FrontEnd,
+            (false, false) => Depth::MachineCode,
+            (false, true) => Depth::FrontEnd,
         };
         let mut words = Vec::new();
         for wanted in Depth::ALL {
