@@ -100,6 +100,7 @@ fn wrong_usage_is_exit_2_and_says_what_is_allowed() {
         (&["ladder", "reduce", "--device", "cpu", "--block", "128"], "--block"),
         (&["explain", "reduce/"], "OP/RUNG"),
         (&["verify", "reduce/nothing", "--device", "cpu"], "0-sequential"),
+        (&["verify", "--operator", "nothing", "--device", "cpu"], "log_softmax"),
         (&["run", "median", "x.npy"], "logsumexp"),
         (&["run", "sum", "x.txt", "--device", "cpu"], ".safetensors"),
         (&["run", "sum", "x.npy", "--out", "y.bin"], ".npy"),

@@ -256,7 +256,11 @@ fn boxes(record: &Record, reports: &Reports, device: DeviceKind) -> Vec<Checklis
     add(
         "Scan: one block is right against the sequential reference, and the composed scan for N over many blocks",
         Some(scan_right && rejected(&reports.scan, "missing_block_offset")),
-        format!("{}; the scan whose blocks hand no carry on is rejected", in_words(&reports.scan)),
+        format!(
+            "{}; the scan whose blocks hand no carry on is {}",
+            in_words(&reports.scan),
+            if rejected(&reports.scan, "missing_block_offset") { "rejected" } else { "NOT rejected" }
+        ),
     );
     add(
         "Scan: N that is not a multiple of the block is handled",

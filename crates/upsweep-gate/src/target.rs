@@ -42,6 +42,12 @@ pub trait Machine {
     /// Block sizes worth a sweep; empty where a plan has no block.
     fn blocks(&self) -> &[u32];
 
+    /// Whether a run's output can be the input's own memory. Where it cannot, cases that ask for it are counted as not
+    /// claimed.
+    fn runs_in_place(&self) -> bool {
+        false
+    }
+
     /// Measures the best known plain read, or copy, that moves `bytes` bytes in all, now.
     ///
     /// # Errors

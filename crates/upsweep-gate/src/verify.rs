@@ -503,10 +503,14 @@ fn judge_case<O: Judged>(
     let problem = case.problem()?;
     let name = case.to_string();
     let mut data: Option<(Input, Vec<Expected>)> = None;
+    let placed = case.in_place() && !target.runs_in_place();
     for one in judged {
-        let planned = O::takes_data(one.candidate.rung, case.family())
-            .map_err(Outcome::NotClaimed)
-            .and_then(|()| plan_of(&one.candidate, &problem, caps));
+        let takes = if placed {
+            Err("the device's operands cannot be one memory".to_string())
+        } else {
+            O::takes_data(one.candidate.rung, case.family())
+        };
+        let planned = takes.map_err(Outcome::NotClaimed).and_then(|()| plan_of(&one.candidate, &problem, caps));
         let outcome = match planned {
             Err(outcome) => outcome,
             Ok(plan) => {
@@ -592,6 +596,8 @@ mod tests {
     use upsweep::device::caps::DeviceKind;
     use upsweep::device::cpu::Cpu;
     use upsweep::ops::reduce::{Reduce, ReducePlan, ReduceProblem, ReduceRung};
+    use upsweep::ops::scan::Scan;
+    use upsweep::ops::softmax::Softmax;
     use upsweep::types::Operator;
 
     fn target() -> CpuTarget {
@@ -606,22 +612,39 @@ mod tests {
     }
 
     /// The acceptance in one test: real rungs pass, wrong kernels do not.
-    #[test]
-    fn the_cpu_ladder_passes_and_every_wrong_kernel_is_rejected() {
+    fn the_cpu_ladder_passes_and_every_wrong_kernel_is_rejected<O: Judged>() -> VerifyReport {
         let mut steps = 0;
-        let report = verify::<Reduce>(&mut target(), &options(Selection::default(), true), &mut |_| steps += 1).unwrap();
+        let report = verify::<O>(&mut target(), &options(Selection::default(), true), &mut |_| steps += 1).unwrap();
         for rung in &report.rungs {
             assert_eq!(rung.verdict, "passed", "{rung:#?}");
             assert!(rung.passed > 200 && rung.worst_error_over_bound.is_some());
             assert_eq!(rung.deterministic, Some(true), "{}", rung.rung);
         }
-        assert_eq!(report.wrong_kernels.len(), Reduce::faults().len());
-        for (wrong, fault) in report.wrong_kernels.iter().zip(Reduce::faults()) {
+        assert_eq!(report.wrong_kernels.len(), O::faults().len());
+        for (wrong, fault) in report.wrong_kernels.iter().zip(O::faults()) {
             // What the CPU cannot have is shown as skipped, nothing else is.
             let on_cpu = fault.forms.contains(&DeviceKind::Cpu);
             assert_eq!((wrong.rejected, wrong.skipped), (on_cpu, !on_cpu), "{wrong:#?}");
         }
         assert!(report.passed() && steps > 200);
+        report
+    }
+
+    #[test]
+    fn reductions_pass_on_the_cpu_and_wrong_ones_do_not() {
+        the_cpu_ladder_passes_and_every_wrong_kernel_is_rejected::<Reduce>();
+    }
+
+    #[test]
+    fn scans_pass_on_the_cpu_and_wrong_ones_do_not() {
+        let report = the_cpu_ladder_passes_and_every_wrong_kernel_is_rejected::<Scan>();
+        // Host operands cannot be one memory: those cases are counted, not passed.
+        assert!(report.summary.skipped.keys().any(|why| why.contains("one memory")), "{:?}", report.summary.skipped);
+    }
+
+    #[test]
+    fn softmaxes_pass_on_the_cpu_and_wrong_ones_do_not() {
+        the_cpu_ladder_passes_and_every_wrong_kernel_is_rejected::<Softmax>();
     }
 
     /// A wrong kernel is rejected for its fault and not for the case: the right rungs pass the same cases.

@@ -23,6 +23,13 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<()> {
         None => {
             let mut records = vec![];
             upsweep::for_each_op!(O => if takes::<O>(args) { records.push(judge::<O>(args, &device, None)?) });
+            if records.is_empty() {
+                let mut known = vec![];
+                upsweep::for_each_op!(O => known.extend(O::operators()));
+                let asked = args.operator.as_deref().unwrap_or_default();
+                let known = known.join(", ");
+                return Err(Failure::Usage(format!("`{asked}` is an operator of no operation; allowed are {known}")).into());
+            }
             records
         }
     };

@@ -24,10 +24,10 @@ use upsweep::Error;
 use upsweep::device::caps::{Caps, CudaCaps};
 use upsweep::device::cuda::{Cuda, Prepared};
 use upsweep::flow::{
-    Arg, Body, Claims, ControlBlock, DeviceMut, DeviceRef, Expect, Explain, Forms, KernelFile, KernelSpec, Launch, Operand, Plan,
-    Problem, Program, Rung, Step, Tuning,
+    Arg, BLOCK_SIZES, Body, Claims, ControlBlock, DeviceMut, DeviceRef, Expect, Explain, Forms, KernelFile, KernelSpec, Launch,
+    Operand, Plan, Problem, Program, Rung, Step, Tuning,
 };
-use upsweep::ops::reduce::{BLOCK_SIZES, ReducePlan, ReduceProblem, ReduceRung, Schedule};
+use upsweep::ops::reduce::{ReducePlan, ReduceProblem, ReduceRung, Schedule};
 use upsweep::types::{DType, Operator};
 
 /// Scratch is handed over this many bytes after an aligned address: any alignment must do.
@@ -261,6 +261,10 @@ impl Machine for CudaTarget {
     fn blocks(&self) -> &[u32] {
         // Two warps fill no multiprocessor.
         &BLOCK_SIZES[1..]
+    }
+
+    fn runs_in_place(&self) -> bool {
+        true
     }
 
     fn ceiling(&mut self, traffic: Traffic, bytes: u64, repeats: u32) -> Result<Ceiling> {

@@ -1,13 +1,12 @@
 //! The questions that are asked of softmaxes.
 
-use super::DTYPES;
 use crate::cases::{Form, Level, lengths_and_shifts};
 use crate::families::Family;
 use crate::judged::{Ask, Huge};
 use crate::pairwise::Axes;
 use std::fmt;
 use upsweep::ops::reduce::oracle::{Expected, Near, Overflow};
-use upsweep::ops::softmax::{Masked, Softmax, SoftmaxKind, SoftmaxProblem};
+use upsweep::ops::softmax::{DTYPES, Masked, Softmax, SoftmaxKind, SoftmaxProblem};
 use upsweep::types::{DType, Operator};
 
 const MASKED: [Masked; 2] = [Masked::Nan, Masked::Zero];

@@ -16,11 +16,8 @@ use crate::target::Input;
 use upsweep::flow::{Expect, HostSlice, Rung};
 use upsweep::ops::reduce::oracle::Expected;
 use upsweep::ops::softmax::oracle::reference;
-use upsweep::ops::softmax::{Masked, Softmax, SoftmaxKind, SoftmaxProblem};
+use upsweep::ops::softmax::{DTYPES, Masked, Softmax, SoftmaxKind, SoftmaxProblem};
 use upsweep::types::{DType, Layout, Operator};
-
-/// The dtypes of a softmax.
-const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::Bf16];
 
 /// Elements of a row in a ladder, where the number of elements is given.
 const LADDER_ROW: u64 = 4096;

@@ -174,11 +174,32 @@ impl<O: Op> fmt::Debug for Rung<O> {
     }
 }
 
+/// Threads of a block that kernels are written for.
+pub const BLOCK_SIZES: [u32; 5] = [64, 128, 256, 512, 1024];
+
 /// Free choices of a plan; zero means the rung's or planner's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
     /// Threads of a block.
     pub block: u32,
+}
+
+impl Tuning {
+    /// The threads of a block: what was asked for, or a rung's own number.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a number that is none of [`BLOCK_SIZES`].
+    pub fn block_size(self, default: u32) -> Result<u32> {
+        match self.block {
+            0 => Ok(default),
+            block if BLOCK_SIZES.contains(&block) => Ok(block),
+            block => Err(Error::InvalidArgument {
+                argument: "block",
+                got: block.to_string(),
+                allowed: format!("allowed are {BLOCK_SIZES:?} threads"),
+            }),
+        }
+    }
 }
 
 /// A plan: which rung runs a problem on a device, with which launches, and why.

@@ -22,7 +22,7 @@ pub use api::{
 };
 #[doc(hidden)]
 pub use plan::state_sizes;
-pub use plan::{BLOCK_SIZES, Schedule, plan};
+pub use plan::{Schedule, plan};
 pub use problem::{ReduceDeviceOperands, ReduceOperands, ReduceProblem};
 
 use crate::device::caps::{Caps, CudaCaps};

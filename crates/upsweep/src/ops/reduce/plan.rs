@@ -163,21 +163,6 @@ fn state_bytes(problem: &ReduceProblem) -> u64 {
     }
 }
 
-/// Threads of a block that the kernels are written for.
-pub const BLOCK_SIZES: [u32; 5] = [64, 128, 256, 512, 1024];
-
-fn block_size(tuning: Tuning, default: u32) -> Result<u32> {
-    match tuning.block {
-        0 => Ok(default),
-        block if BLOCK_SIZES.contains(&block) => Ok(block),
-        block => Err(Error::InvalidArgument {
-            argument: "block",
-            got: block.to_string(),
-            allowed: format!("allowed are {BLOCK_SIZES:?} threads"),
-        }),
-    }
-}
-
 /// What every lowering needs.
 struct Lowering<'a> {
     problem: &'a ReduceProblem,
@@ -324,9 +309,9 @@ pub(super) fn lower(
     let mut low = Lowering { problem, file, caps, op: operator_type(problem), program: Program::default() };
     let (n, output, state) = (low.length(), Arg::Output { operand: 0 }, state_bytes(problem));
     match *schedule {
-        Schedule::Passes { kernel, per_thread } => low.passes(kernel, per_thread, block_size(tuning, 256)?)?,
+        Schedule::Passes { kernel, per_thread } => low.passes(kernel, per_thread, tuning.block_size(256)?)?,
         Schedule::Atomic => {
-            let block = block_size(tuning, 256)?;
+            let block = tuning.block_size(256)?;
             low.program.scratch_bytes = 16;
             let accumulator = Arg::Scratch(0);
             low.launch("reduce_atomic_initialise", "", 1, 1, vec![accumulator.clone()])?;
@@ -335,7 +320,7 @@ pub(super) fn lower(
             low.launch("reduce_atomic_finish", "", 1, 1, vec![accumulator, output, Arg::U64(n)])?;
         }
         Schedule::TwoPass { packs, blocks_per_multiprocessor } => {
-            let block = block_size(tuning, 256)?;
+            let block = tuning.block_size(256)?;
             let grid = low.resident_grid(block, packs, blocks_per_multiprocessor);
             let partials = Arg::Scratch(0);
             low.program.scratch_bytes = if grid > 1 { grid * state } else { 0 };
@@ -348,7 +333,7 @@ pub(super) fn lower(
             }
         }
         Schedule::LastBlock { packs, blocks_per_multiprocessor } => {
-            let block = block_size(tuning, 256)?;
+            let block = tuning.block_size(256)?;
             let grid = low.resident_grid(block, packs, blocks_per_multiprocessor);
             low.program.scratch_bytes = grid * state;
             let share = low.deal(grid, block as u64 * packs as u64);
@@ -356,7 +341,7 @@ pub(super) fn lower(
             low.launch("reduce_last_block", &format!(", {block}, {packs}"), grid, block, args)?;
         }
         Schedule::Published { packs, block } => {
-            let block = block_size(tuning, block)?;
+            let block = tuning.block_size(block)?;
             let resident = low.resident_blocks(block);
             let whole_packs = n.div_ceil(16 / problem.dtype().size());
             let spread = whole_packs.div_ceil(block as u64).min(SMALL_GRID);
@@ -368,7 +353,7 @@ pub(super) fn lower(
             low.launch("reduce_published_words", &format!(", {block}, {packs}, {resident}"), grid, block, args)?;
         }
         Schedule::Bulk { consumers, stages, stage_bytes } => {
-            let consumers = block_size(tuning, consumers)?.min(512);
+            let consumers = tuning.block_size(consumers)?.min(512);
             let packs = n.div_ceil(16 / problem.dtype().size());
             let grid = packs.div_ceil(consumers as u64).clamp(1, caps.multiprocessors as u64);
             low.publish(grid);

@@ -25,7 +25,7 @@ pub use api::{ScanDevice, Scanned, cummax, cummin, cumprod, cumsum, exclusive_su
 pub use cpu::scan_in_place;
 #[doc(hidden)]
 pub use plan::state_sizes;
-pub use plan::{BLOCK_SIZES, Schedule, plan};
+pub use plan::{Schedule, plan};
 pub use problem::{OPERATORS, Scalar, ScanDeviceOperands, ScanKind, ScanOperands, ScanProblem, ScanSpec};
 
 use crate::device::caps::{Caps, CudaCaps};

@@ -186,21 +186,6 @@ fn initial_bits(problem: &ScanProblem) -> u64 {
     }
 }
 
-/// Threads of a block that the kernels are written for.
-pub const BLOCK_SIZES: [u32; 5] = [64, 128, 256, 512, 1024];
-
-fn block_size(tuning: Tuning, default: u32) -> Result<u32> {
-    match tuning.block {
-        0 => Ok(default),
-        block if BLOCK_SIZES.contains(&block) => Ok(block),
-        block => Err(Error::InvalidArgument {
-            argument: "block",
-            got: block.to_string(),
-            allowed: format!("allowed are {BLOCK_SIZES:?} threads"),
-        }),
-    }
-}
-
 /// What every lowering needs.
 struct Lowering<'a> {
     problem: &'a ScanProblem,
@@ -355,10 +340,10 @@ pub(super) fn lower(
         return Ok(low.program);
     }
     match *schedule {
-        Schedule::Passes { kernel, per_thread } => low.passes(kernel, per_thread, block_size(tuning, 256)?)?,
-        Schedule::ThreePhase { block, rows } => low.three_phase(block_size(tuning, block)?, low.rows(rows))?,
+        Schedule::Passes { kernel, per_thread } => low.passes(kernel, per_thread, tuning.block_size(256)?)?,
+        Schedule::ThreePhase { block, rows } => low.three_phase(tuning.block_size(block)?, low.rows(rows))?,
         Schedule::LookBack { block, rows, resident_threads, look } => {
-            low.look_back(block_size(tuning, block)?, low.rows(rows), resident_threads, look)?;
+            low.look_back(tuning.block_size(block)?, low.rows(rows), resident_threads, look)?;
         }
         Schedule::Axes => low.axes()?,
     }

@@ -33,8 +33,8 @@ pub use api::{
 pub use online::OnlineState;
 #[doc(hidden)]
 pub use plan::state_sizes;
-pub use plan::{BLOCK_SIZES, Schedule, plan};
-pub use problem::{Masked, SoftmaxDeviceOperands, SoftmaxKind, SoftmaxOperands, SoftmaxProblem};
+pub use plan::{Schedule, plan};
+pub use problem::{DTYPES, Masked, SoftmaxDeviceOperands, SoftmaxKind, SoftmaxOperands, SoftmaxProblem};
 
 use crate::device::caps::{Caps, CudaCaps};
 use crate::error::Result;

@@ -96,21 +96,6 @@ pub(super) fn claim(rung: &SoftmaxRung, problem: &SoftmaxProblem) -> Result<()> 
     Ok(())
 }
 
-/// Threads of a block that the kernels are written for.
-pub const BLOCK_SIZES: [u32; 5] = [64, 128, 256, 512, 1024];
-
-fn block_size(tuning: Tuning, default: u32) -> Result<u32> {
-    match tuning.block {
-        0 => Ok(default),
-        block if BLOCK_SIZES.contains(&block) => Ok(block),
-        block => Err(Error::InvalidArgument {
-            argument: "block",
-            got: block.to_string(),
-            allowed: format!("allowed are {BLOCK_SIZES:?} threads"),
-        }),
-    }
-}
-
 /// How a row lies in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RegisterShape {
@@ -237,7 +222,7 @@ impl Lowering<'_> {
 
     fn registers(&mut self, resident_threads: u32, tuning: Tuning) -> Result<()> {
         let p = self.problem;
-        block_size(tuning, 0)?;
+        tuning.block_size(0)?;
         let RegisterShape { width, lanes, packs, block } = register_shape(p.dtype(), p.cols(), tuning);
         let resident = (resident_threads.min(self.caps.threads_per_multiprocessor) / block).max(1);
         let rows_of_block = u64::from(block / lanes);
@@ -297,23 +282,23 @@ pub(super) fn lower(
     let mut low = Lowering { problem, file, caps, program: Program::default() };
     if problem.output_len() == 0 {
         // Nothing comes out: nothing is launched.
-        block_size(tuning, 0)?;
+        tuning.block_size(0)?;
         return Ok(low.program);
     }
     match *schedule {
         Schedule::RowPerBlock { kernel } => {
-            let block = block_size(tuning, 256)?;
+            let block = tuning.block_size(256)?;
             let parameters = format!("{}, {}, {block}", low.element(), low.kind());
             let args = low.plain_rows();
             low.launch(kernel, &parameters, problem.rows(), block, args);
         }
         Schedule::Registers { resident_threads } => low.registers(resident_threads, tuning)?,
         Schedule::LongRows { block } => {
-            let block = block_size(tuning, block)?;
+            let block = tuning.block_size(block)?;
             low.long_rows(block);
         }
         Schedule::Axes => {
-            block_size(tuning, 0)?;
+            tuning.block_size(0)?;
             low.axes();
         }
     }

@@ -61,7 +61,7 @@ pub enum Masked {
 }
 
 /// The dtypes of a softmax.
-pub(super) const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::Bf16];
+pub const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::Bf16];
 
 /// A checked softmax: kind, dtype, geometry and what masked rows give. Cannot be built wrong.
 ///
