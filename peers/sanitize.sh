@@ -7,18 +7,25 @@ set -u
 upsweep=$1 out=$2 op=${3:-}
 mkdir -p "$out"
 export UPSWEEP_EXACT_ALLOCATIONS=1
-failed=0 rows=""
-for tool in memcheck racecheck synccheck initcheck; do
-  options=(--tool "$tool" --error-exitcode 99 --print-limit 20)
+check() {
+  local tool=$1 start=$SECONDS status summary
+  local options=(--tool "$tool" --error-exitcode 99 --print-limit 20)
   [ "$tool" = memcheck ] && options+=(--leak-check no)
-  start=$SECONDS
   timeout 500 compute-sanitizer "${options[@]}" "$upsweep" verify $op --device cuda --cases quick --no-wrong-kernels >"$out/$tool.log" 2>&1
   status=$?
   summary=$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool.log" | tail -n 1 | sed 's/=* *//' | tr -d '"')
-  rows="$rows${rows:+,}{\"tool\":\"$tool\",\"exit\":$status,\"summary\":\"$summary\",\"seconds\":$((SECONDS - start))}"
-  [ $status -eq 0 ] || failed=1
+  echo "{\"tool\":\"$tool\",\"exit\":$status,\"summary\":\"$summary\",\"seconds\":$((SECONDS - start))}" >"$out/$tool.row"
   echo "$tool: exit $status, $summary ($((SECONDS - start)) s)"
+  return $status
+}
+# Side by side: each is slow on the host, and none is timed.
+tools=(memcheck racecheck synccheck initcheck) jobs=() failed=0
+for tool in "${tools[@]}"; do
+  check "$tool" &
+  jobs+=($!)
 done
+for job in "${jobs[@]}"; do wait "$job" || failed=1; done
+rows=$(for tool in "${tools[@]}"; do cat "$out/$tool.row"; done | paste -sd,)
 commit=$("$upsweep" --version | grep -oE '[0-9a-f]{40}(-dirty)?' | head -n 1)
 echo "{\"kind\":\"sanitizer\",\"commit\":\"$commit\",\"command\":\"upsweep verify ${op:+$op }--device cuda --cases quick --no-wrong-kernels\",\"rows\":[$rows]}" >"$out/sanitizer.jsonl"
 exit $failed

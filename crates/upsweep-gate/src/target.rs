@@ -287,11 +287,16 @@ fn ask_for_huge_pages(start: *const u8, bytes: usize) {
     let _ = (start, bytes);
 }
 
-/// Fills an output's bytes with the poison of a run. Bool outputs get valid bools, by turns.
+/// The word that an output's memory is filled with before a run. Bool outputs get valid bools, by turns.
+pub fn poison_word(dtype: DType, run: u32) -> u32 {
+    if dtype == DType::Bool { (run % 2) * 0x0101_0101 } else { POISONS[run as usize % POISONS.len()] }
+}
+
+/// Fills an output's bytes with the poison of a run.
 pub fn poison(bytes: &mut [u8], dtype: DType, run: u32) {
-    let pattern = POISONS[run as usize % POISONS.len()].to_le_bytes();
-    for (position, byte) in bytes.iter_mut().enumerate() {
-        *byte = if dtype == DType::Bool { (run % 2) as u8 } else { pattern[position % 4] };
+    let pattern = poison_word(dtype, run).to_le_bytes();
+    for word in bytes.chunks_mut(4) {
+        word.copy_from_slice(&pattern[..word.len()]);
     }
 }
 

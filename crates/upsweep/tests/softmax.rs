@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use upsweep::Error;
 use upsweep::device::caps::{Caps, CpuCaps, CudaCaps, DeviceKind};
 use upsweep::device::cpu::Cpu;
-use upsweep::flow::{Arg, Body, Expect, HostSlice, HostSliceMut, Op, Plan, Rung, Step, Tuning};
+use upsweep::flow::{Arg, Body, Expect, HostSlice, HostSliceMut, Launch, Op, Plan, Rung, Step, Tuning};
 use upsweep::ops::reduce::oracle::Expected;
 use upsweep::ops::softmax::{
     self, Masked, OnlineState, Softmax, SoftmaxKind, SoftmaxOperands, SoftmaxProblem, SoftmaxRung, oracle, plan,
@@ -588,9 +588,9 @@ fn the_planner_holds_rows_in_registers_on_every_known_device() {
     for caps in CudaCaps::known() {
         for (rows, cols, grid, block) in [
             (1 << 20, 64, 1 << 17, 128),
-            (1 << 18, 1024, 1 << 16, 128),
-            (1 << 16, 4096, 1 << 16, 256),
-            (1 << 14, 1 << 14, 1 << 14, 512),
+            (1 << 18, 1024, 1 << 18, 128),
+            (1 << 16, 4096, 1 << 16, 512),
+            (1 << 14, 1 << 14, 1 << 14, 1024),
         ] {
             let problem = SoftmaxProblem::rows_of(SoftmaxKind::Softmax, DType::F32, rows, cols).unwrap();
             assert_eq!(launches(&problem, &caps), [("softmax_registers".to_string(), grid, block)], "{}", caps.name);
@@ -653,10 +653,7 @@ fn every_row_length_has_a_kernel_that_holds_it() {
                             "{expression} for {problem} has packs without elements"
                         );
                         assert!(lanes.is_power_of_two() && (lanes <= 32 || lanes == threads), "{expression}");
-                        assert!(
-                            width * dtype.size() <= 16 && resident >= 1 && threads * resident <= 1024.max(threads),
-                            "{expression}"
-                        );
+                        assert!(width * dtype.size() <= 16 && resident >= 1 && threads * resident <= 2048, "{expression}");
                         assert!(packs * width <= most / 1024, "{expression}: too many registers");
                     }
                 }
@@ -671,7 +668,12 @@ fn a_rows_kernel_does_not_depend_on_the_number_of_rows_or_the_device() {
         let kernels = |rows: u64, caps: &CudaCaps| -> Vec<String> {
             let problem = SoftmaxProblem::rows_of(SoftmaxKind::Softmax, DType::F32, rows, cols).unwrap();
             let program = plan(&problem, &Caps::Cuda(caps.clone())).unwrap().program.unwrap();
-            program.steps.iter().map(|Step::Launch(l)| l.kernel.expression.clone()).collect()
+            // But for how many of its blocks the registers are shared out: that changes no bit.
+            let bits = |l: &Launch| match l.kernel.expression.rsplit_once(',') {
+                Some((bits, _)) if bits.contains("registers") => bits.to_string(),
+                _ => l.kernel.expression.clone(),
+            };
+            program.steps.iter().map(|Step::Launch(l)| bits(l)).collect()
         };
         let first = kernels(1, &CudaCaps::known()[0]);
         for caps in CudaCaps::known() {

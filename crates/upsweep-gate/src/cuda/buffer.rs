@@ -1,9 +1,11 @@
 //! Plain device allocations (`cuMemAlloc`): what a memory checker knows the exact bounds of.
 
-use cudarc::driver::{CudaContext, result};
+use crate::target::{poison, poison_word};
+use cudarc::driver::{CudaContext, result, sys};
 use std::sync::Arc;
 use upsweep::Error;
 use upsweep::device::cuda::Cuda;
+use upsweep::types::DType;
 
 /// Device memory that is freed when dropped, after the device has finished with it.
 pub(super) struct Buffer {
@@ -71,6 +73,25 @@ impl Buffer {
         // SAFETY: the whole allocation.
         unsafe { result::memset_d8_sync(self.address, byte, self.bytes as usize) }
             .map_err(failed("cuMemsetD8", format!("{} bytes", self.bytes)))?;
+        // The fill is asynchronous to the host and to non-blocking streams.
+        self.context.synchronize().map_err(failed("cuCtxSynchronize", String::new()))
+    }
+
+    /// As [`crate::target::poison`] for bytes of an output, without sending them from the host: gigabytes are poisoned for
+    /// every run.
+    pub(super) fn poison(&self, offset: u64, bytes: usize, dtype: DType, run: u32) -> Result<(), Error> {
+        self.check(offset, bytes)?;
+        // A fill of words starts at a multiple of 4 bytes; the little that does not is sent.
+        let words = if offset.is_multiple_of(4) { bytes / 4 } else { 0 };
+        if words > 0 {
+            // SAFETY: the range was checked; the start is a multiple of 4, as every allocation's is.
+            unsafe { sys::cuMemsetD32_v2(self.address + offset, poison_word(dtype, run), words) }
+                .result()
+                .map_err(failed("cuMemsetD32", format!("{words} words")))?;
+        }
+        let mut rest = vec![0; bytes - 4 * words];
+        poison(&mut rest, dtype, run);
+        self.write_at(offset + words as u64 * 4, &rest)?;
         // The fill is asynchronous to the host and to non-blocking streams.
         self.context.synchronize().map_err(failed("cuCtxSynchronize", String::new()))
     }

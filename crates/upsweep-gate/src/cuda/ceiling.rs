@@ -17,15 +17,23 @@ use upsweep::types::{DType, Operator};
 
 const FILE: KernelFile = KernelFile { path: "upsweep-gate/src/cuda/ceiling.cu", text: include_str!("ceiling.cu") };
 
-/// The shapes that compete: threads of a block, 16-byte loads in flight a thread; for copies each with plain and with
-/// streaming stores.
-const SHAPES: [(u32, u32); 4] = [(1024, 4), (512, 8), (512, 4), (256, 8)];
+/// One of the kernels that compete.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// Threads of a block.
+    block: u32,
+    /// 16-byte loads in flight a thread.
+    packs: u32,
+    /// The lines that are read leave the cache last.
+    evict_last: bool,
+}
 
-/// Whether stores stream; a read has none.
-fn stores(traffic: Traffic) -> &'static [bool] {
+/// The kernels that compete.
+fn shapes(traffic: Traffic) -> [Shape; 4] {
+    let shape = |block, packs, evict_last| Shape { block, packs, evict_last };
     match traffic {
-        Traffic::Read => &[false],
-        Traffic::Copy => &[false, true],
+        Traffic::Read => [(1024, 4), (512, 8), (512, 4), (256, 8)].map(|(block, packs)| shape(block, packs, false)),
+        Traffic::Copy => [(128, false), (256, false), (128, true), (256, true)].map(|(block, last)| shape(block, 1, last)),
     }
 }
 
@@ -50,11 +58,11 @@ static RUNG: ReduceRung = ReduceRung {
     body: Body::Cuda { file: FILE, schedule: Schedule::Axes },
 };
 
-fn plan(traffic: Traffic, words: u64, (block, packs): (u32, u32), streaming: bool) -> Result<ReducePlan> {
+fn plan(traffic: Traffic, words: u64, Shape { block, packs, evict_last }: Shape) -> Result<ReducePlan> {
     let grid = words.div_ceil(u64::from(block * packs) * 4) as u32;
     let (kernel, target, scratch_bytes) = match traffic {
         Traffic::Read => (format!("ceiling_tiles<{block}, {packs}>"), Arg::Scratch(0), u64::from(grid) * 4),
-        Traffic::Copy => (format!("ceiling_copy<{block}, {packs}, {streaming}>"), Arg::Output { operand: 0 }, 0),
+        Traffic::Copy => (format!("ceiling_copy<{block}, {packs}, {evict_last}>"), Arg::Output { operand: 0 }, 0),
     };
     let launch = Launch {
         kernel: KernelSpec { file: FILE, expression: format!("upsweep::{kernel}") },
@@ -70,16 +78,8 @@ fn plan(traffic: Traffic, words: u64, (block, packs): (u32, u32), streaming: boo
 
 /// The plans of every shape that is tried.
 pub(super) fn plans() -> Result<Vec<ReducePlan>> {
-    let both = [Traffic::Read, Traffic::Copy];
-    let mut plans = vec![];
-    for traffic in both {
-        for streaming in stores(traffic) {
-            for shape in SHAPES {
-                plans.push(plan(traffic, 1 << 20, shape, *streaming)?);
-            }
-        }
-    }
-    Ok(plans)
+    let all = [Traffic::Read, Traffic::Copy].into_iter().flat_map(|traffic| shapes(traffic).map(|shape| (traffic, shape)));
+    all.map(|(traffic, shape)| plan(traffic, 1 << 20, shape)).collect()
 }
 
 pub(super) fn measure(
@@ -96,9 +96,9 @@ pub(super) fn measure(
         Traffic::Read => word_sum(cuda, addresses[0], words)?,
         Traffic::Copy => 0,
     };
-    let shapes = SHAPES.into_iter().flat_map(|shape| stores(traffic).iter().map(move |streaming| (shape, *streaming)));
-    for ((block, packs), streaming) in shapes {
-        let plan = plan(traffic, words, (block, packs), streaming)?;
+    for shape in shapes(traffic) {
+        let Shape { block, packs, evict_last } = shape;
+        let plan = plan(traffic, words, shape)?;
         let mut prepared = cuda.prepare(&plan)?;
         let scratch = Buffer::new(cuda, plan.scratch_bytes())?;
         scratch.fill(0xff)?;
@@ -144,7 +144,7 @@ pub(super) fn measure(
                 name: format!(
                     "{}, one-shot blocks of {block} threads, {packs} x 16 B in flight{}",
                     traffic.name(),
-                    if streaming { ", streaming stores" } else { "" }
+                    if evict_last { ", read lines leave the cache last" } else { "" }
                 ),
                 traffic,
                 bytes,

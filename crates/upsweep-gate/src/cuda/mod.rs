@@ -11,7 +11,7 @@ use crate::families;
 use crate::judged::{Ask, Huge, Judged, Traffic};
 use crate::record::{Ceiling, Device, Peak, Row};
 use crate::target::{
-    GUARD_BYTE, GUARD_ELEMENTS, Input, Machine, Observed, RunRequest, Samples, Target, TimingRequest, fingerprint, poison,
+    GUARD_BYTE, GUARD_ELEMENTS, Input, Machine, Observed, RunRequest, Samples, Target, TimingRequest, fingerprint,
 };
 use crate::verify::Verified;
 use buffer::Buffer;
@@ -307,12 +307,11 @@ impl<O: Judged> Target<O> for CudaTarget {
 
         let mut observed = Observed { input_unchanged: true, ..Observed::default() };
         for run in 0..request.repeats {
-            let mut image = vec![GUARD_BYTE; output_bytes + 2 * guard];
-            poison(&mut image[guard..guard + output_bytes], dtype, run);
-            output.write(&image)?;
             if !self.exact {
+                output.fill(GUARD_BYTE)?;
                 scratch.fill(GUARD_BYTE)?;
             }
+            output.poison(guard as u64, output_bytes, dtype, run)?;
             let to = output.address() + guard as u64;
             if request.in_place {
                 // The output takes a fresh copy of the input, which is then both.
@@ -320,13 +319,16 @@ impl<O: Judged> Target<O> for CudaTarget {
             }
             enqueue(&mut prepared, &stream, if request.in_place { to } else { first }, to, scratch_at, false)?;
             self.timer.wait()?;
-            output.read(&mut image)?;
-            let (head, rest) = image.split_at(guard);
-            let (result, tail) = rest.split_at(output_bytes);
-            if head.iter().chain(tail).any(|byte| *byte != GUARD_BYTE) {
+            let mut guards = vec![GUARD_BYTE; 2 * guard];
+            let (head, tail) = guards.split_at_mut(guard);
+            output.read_at(0, head)?;
+            output.read_at((guard + output_bytes) as u64, tail)?;
+            if guards.iter().any(|byte| *byte != GUARD_BYTE) {
                 observed.broken_guard.get_or_insert("output".into());
             }
-            observed.outputs.push(result.to_vec());
+            let mut result = vec![0; output_bytes];
+            output.read_at(guard as u64, &mut result)?;
+            observed.outputs.push(result);
             match prepared.check() {
                 Ok(()) => {}
                 Err(Error::Device { fault, .. }) => {
@@ -412,9 +414,7 @@ impl CudaTarget {
         let window_bytes = |count: u64| (count * dtype.size()) as usize;
         for run in 0..request.repeats {
             for (first, count) in &case.windows {
-                let mut image = vec![0; window_bytes(*count)];
-                poison(&mut image, dtype, run);
-                output.write_at(first * dtype.size(), &image)?;
+                output.poison(first * dtype.size(), window_bytes(*count), dtype, run)?;
             }
             scratch.fill(GUARD_BYTE)?;
             let scratch_at = (scratch.address() + SCRATCH_SHIFT, plan.scratch_bytes());

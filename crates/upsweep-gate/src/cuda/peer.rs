@@ -9,7 +9,7 @@ use crate::families::Family;
 use crate::judged::{Judged, PeerProblem};
 use crate::record::Row;
 use crate::statistics::Spread;
-use crate::target::{Machine, TimingRequest, poison};
+use crate::target::{Machine, TimingRequest};
 use crate::timing::{CACHE_MULTIPLE, CACHE_RESIDENT};
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -129,11 +129,10 @@ impl CudaTarget {
 
         let input = O::make(problem, Family::Uniform, request.seed, 0)?;
         let (first, _) = self.upload(&input)?;
-        let mut image = vec![0u8; outputs as usize];
-        poison(&mut image, DType::U64, 0);
-        output.write(&image)?;
+        output.poison(0, outputs as usize, DType::U64, 0)?;
         call(first)?;
         self.timer.wait()?;
+        let mut image = vec![0u8; outputs as usize];
         output.read(&mut image)?;
         let n = O::elements(problem);
         let mut row = Row {

@@ -223,11 +223,35 @@ template <class T> UPSWEEP_DEVICE Bits128 read_bits(const T* pointer, bool align
   return aligned ? load_bits(pointer) : gather_bits(pointer);
 }
 
-// Reads COUNT neighbours, 2 to 16 bytes, by one access that is aligned to its size. Unlike `load_bits` it may read
-// memory that the kernel writes later.
 template <u32 WORDS> struct alignas(4 * WORDS) RawWords {
   u32 word[WORDS];
 };
+// Loads whose lines leave the second-level cache last. For a kernel that reads every element once and writes as much, this
+// was measured on an H200 to make a plain copy 1.3 % faster and a softmax 2 to 4 %; what the cache does instead of evicting
+// read lines early is not documented. Compute 7.5 has no such hint.
+template <u32 COUNT> UPSWEEP_DEVICE RawWords<COUNT> load_evict_last(const void* pointer) {
+#if __CUDA_ARCH__ >= 800
+  RawWords<COUNT> raw;
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  if constexpr (COUNT == 4) {
+    asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(raw.word[0]), "=r"(raw.word[1]), "=r"(raw.word[2]), "=r"(raw.word[3])
+                 : "l"(pointer), "l"(policy)
+                 : "memory");
+  } else if constexpr (COUNT == 2) {
+    asm volatile("ld.global.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;" : "=r"(raw.word[0]), "=r"(raw.word[1]) : "l"(pointer), "l"(policy) : "memory");
+  } else {
+    asm volatile("ld.global.L2::cache_hint.u32 %0, [%1], %2;" : "=r"(raw.word[0]) : "l"(pointer), "l"(policy) : "memory");
+  }
+  return raw;
+#else
+  return *static_cast<const RawWords<COUNT>*>(pointer);
+#endif
+}
+
+// Reads COUNT neighbours, 1 to 16 bytes, by one access that is aligned to its size, for kernels that read once and write.
+// Unlike `load_bits` it may read memory that the kernel writes later.
 template <class T, u32 COUNT> UPSWEEP_DEVICE Bits128 load_group(const T* pointer) {
   constexpr u32 BYTES = COUNT * sizeof(T);
   static_assert(BYTES == 1 || BYTES == 2 || BYTES == 4 || BYTES == 8 || BYTES == 16, "one access");
@@ -237,7 +261,7 @@ template <class T, u32 COUNT> UPSWEEP_DEVICE Bits128 load_group(const T* pointer
   } else if constexpr (BYTES == 2) {
     bits.word[0] = *reinterpret_cast<const u16*>(pointer);
   } else {
-    const RawWords<BYTES / 4> raw = *reinterpret_cast<const RawWords<BYTES / 4>*>(pointer);
+    const RawWords<BYTES / 4> raw = load_evict_last<BYTES / 4>(pointer);
 #pragma unroll
     for (u32 i = 0; i < BYTES / 4; ++i) bits.word[i] = raw.word[i];
   }
@@ -246,13 +270,6 @@ template <class T, u32 COUNT> UPSWEEP_DEVICE Bits128 load_group(const T* pointer
 // Writes 16 aligned bytes.
 UPSWEEP_DEVICE void store_bits(void* pointer, const Bits128& bits) {
   *static_cast<RawWords<4>*>(pointer) = {{bits.word[0], bits.word[1], bits.word[2], bits.word[3]}};
-}
-
-// As store_bits, for what is not read again soon: the line is the first to leave the caches.
-UPSWEEP_DEVICE void store_bits_streaming(void* pointer, const Bits128& bits) {
-  asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(pointer), "r"(bits.word[0]), "r"(bits.word[1]), "r"(bits.word[2]),
-               "r"(bits.word[3])
-               : "memory");
 }
 
 // ------------------------------------------------------------------ ordered accesses to global memory
@@ -345,7 +362,7 @@ UPSWEEP_DEVICE double exp2_fast(double x) { return exp2(x); }
 UPSWEEP_DEVICE float natural_log(float x) { return logf(x); }
 UPSWEEP_DEVICE double natural_log(double x) { return log(x); }
 
-// ------------------------------------------------------------------ row operations: all-lanes shuffles, maxima that keep NaN, streaming stores
+// ------------------------------------------------------------------ row operations: all-lanes shuffles, maxima that keep NaN
 
 // The state of the lane whose number differs in the bits of `delta`; every lane of the warp takes part.
 template <class S> UPSWEEP_DEVICE S shuffle_xor(S state, u32 delta) {
@@ -357,21 +374,6 @@ template <class S> UPSWEEP_DEVICE S shuffle_xor(S state, u32 delta) {
 
 // The larger number, or NaN if either is.
 template <class R> UPSWEEP_DEVICE R max_nan(R a, R b) { return extreme<false>(a, b); }
-
-// Writes a pack that nobody reads soon to an address aligned to it.
-template <class T, u32 N> UPSWEEP_DEVICE void store_streaming(T* pointer, const Pack<T, N>& pack) {
-  if constexpr (sizeof(pack) == 16) {
-    Bits128 bits;
-    memcpy(&bits, &pack, 16);
-    store_bits_streaming(pointer, bits);
-  } else if constexpr (sizeof(pack) == 8) {
-    u32 word[2];
-    memcpy(word, &pack, 8);
-    asm volatile("st.global.cs.v2.u32 [%0], {%1, %2};" ::"l"(pointer), "r"(word[0]), "r"(word[1]) : "memory");
-  } else {
-    *reinterpret_cast<Pack<T, N>*>(pointer) = pack;
-  }
-}
 
 // ------------------------------------------------------------------ bulk copies and their barriers (compute 9.0; not simulated)
 

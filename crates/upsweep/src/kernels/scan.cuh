@@ -102,8 +102,7 @@ template <class Op, u32 BLOCK, u32 ROWS, bool REVERSE> struct ScanTile {
   static constexpr u32 WARPS = BLOCK / WARP;
   static_assert(BLOCK % WARP == 0 && WARPS <= WARP, "whole warps, at most 32 of them");
 
-  State items[ROWS][N];  // after `scan`: each with those before it in its lane and row
-  State before[ROWS];    // after `scan`: what the warp has in front of the lane's row
+  State items[ROWS][N];  // after `scan`: each with all those before it in its warp
   u64 first;             // memory index of the tile's lowest element
   bool full;
 
@@ -150,7 +149,9 @@ template <class Op, u32 BLOCK, u32 ROWS, bool REVERSE> struct ScanTile {
 #pragma unroll
     for (u32 row = 0; row < ROWS; ++row) {
       const State lanes = shuffle_up(total[row], 1);
-      before[row] = threadIdx.x % WARP == 0 ? sum : Op::combine(sum, lanes);
+      const State before = threadIdx.x % WARP == 0 ? sum : Op::combine(sum, lanes);
+#pragma unroll
+      for (u32 k = 0; k < N; ++k) items[row][k] = Op::combine(before, items[row][k]);
       sum = Op::combine(sum, shuffle_from(total[row], WARP - 1));
     }
     return sum;
@@ -169,19 +170,25 @@ template <class Op, u32 BLOCK, u32 ROWS, bool REVERSE> struct ScanTile {
     return sum;
   }
 
-  // `base` is what stands in front of the warp's elements.
+  // `base` is what stands in front of the warp's elements. The whole warp calls: an exclusive scan's first result of a
+  // lane is what the lane below ends with, fetched here rather than kept in a register a row.
   UPSWEEP_DEVICE void store(void* output, u64 n, State base, bool exclusive) const {
     Output* outputs = static_cast<Output*>(output);
     const bool aligned = full && is_aligned16(output);
 #pragma unroll
     for (u32 row = 0; row < ROWS; ++row) {
-      const State front = Op::combine(base, before[row]);
+      State earlier = base;
+      if (exclusive) {
+        const State below = shuffle_up(items[row][N - 1], 1);
+        const State row_below = row == 0 ? Op::identity() : shuffle_from(items[row == 0 ? 0 : row - 1][N - 1], WARP - 1);
+        earlier = Op::combine(base, threadIdx.x % WARP == 0 ? row_below : below);
+      }
       Output results[N];
 #pragma unroll
       for (u32 k = 0; k < N; ++k) {
-        const State inclusive = Op::combine(front, items[row][k]);
-        const State earlier = k == 0 ? front : Op::combine(front, items[row][k == 0 ? 0 : k - 1]);
+        const State inclusive = Op::combine(base, items[row][k]);
         results[REVERSE ? N - 1 - k : k] = Op::finish(exclusive ? earlier : inclusive, 0);
+        earlier = inclusive;
       }
       const u64 index = first + offset(row);
       if (aligned) {
@@ -222,65 +229,52 @@ template <class C> UPSWEEP_DEVICE void publish_carry(u64* words, u64 tile, u32 t
   for (u32 i = 0; i < Words<State>::COUNT; ++i) store_relaxed(words + tile * Words<State>::COUNT + i, (u64(tag) << 32) | mine.word[i]);
 }
 
-// The carry of all tiles before `tile`, valid in lane 0 of the warp that calls. A lane looks at LOOK tiles, so one trip
-// to memory covers 32 * LOOK; no lane waits for a tile that lies before the nearest known prefix.
-template <class C, u32 LOOK> UPSWEEP_DEVICE typename C::State look_back(const u64* words, u64 tile, u32 epoch, Control* control) {
+// The carry of all tiles before `tile`, valid in lane 0 of the warp that calls. A lane looks at one tile, so a trip to
+// memory covers 32; no lane waits for a tile that lies before the nearest known prefix. Looking at more tiles a trip was
+// measured to cost more than it saves: many blocks poll, and their loads and registers are what a tile's own need.
+template <class C> UPSWEEP_DEVICE typename C::State look_back(const u64* words, u64 tile, u32 epoch, Control* control) {
   using State = typename C::State;
   constexpr u32 COUNT = Words<State>::COUNT;
   const u32 lane = threadIdx.x % WARP;
   State prefix = C::empty();
   u64 end = tile;  // the tiles before it are not covered yet
   while (end > 0) {
+    const u64 back = u64(lane) + 1;  // the lane's tile is so many in front of `end`; higher lanes hold earlier tiles
     State window;
     u32 found;
     for (u32 spins = 0;; ++spins) {
-      u64 word[LOOK][COUNT];
+      // In front of the first tile there is nothing: the whole prefix is known.
+      bool known = back > end, has_prefix = known;
+      Words<State> theirs = to_words(C::empty());
+      if (!known) {
+        u64 word[COUNT];
 #pragma unroll
-      for (u32 j = 0; j < LOOK; ++j) {
-        const u64 back = u64(lane) * LOOK + j + 1;
-#pragma unroll
-        for (u32 i = 0; i < COUNT; ++i) word[j][i] = back <= end ? load_relaxed(words + (end - back) * COUNT + i) : 0;
-      }
-      window = C::empty();
-      bool known = true, has_prefix = false;
-#pragma unroll
-      for (u32 j = 0; j < LOOK; ++j) {
-        const u64 back = u64(lane) * LOOK + j + 1;
-        const u32 tag = u32(word[j][0] >> 32);
-        Words<State> theirs;
-        bool whole = (tag >> 1) == epoch;
+        for (u32 i = 0; i < COUNT; ++i) word[i] = load_relaxed(words + (end - back) * COUNT + i);
+        const u32 tag = u32(word[0] >> 32);
+        known = (tag >> 1) == epoch;
 #pragma unroll
         for (u32 i = 0; i < COUNT; ++i) {
-          theirs.word[i] = u32(word[j][i]);
-          whole = whole && u32(word[j][i] >> 32) == tag;
+          theirs.word[i] = u32(word[i]);
+          known = known && u32(word[i] >> 32) == tag;
         }
-        if (!known || has_prefix) continue;
-        if (back > end) {
-          has_prefix = true;  // in front of the first tile there is nothing
-        } else if (whole) {
-          window = C::join(from_words<State>(theirs), window);
-          has_prefix = (tag & 1) != 0;
-        } else {
-          known = false;
-        }
+        has_prefix = known && (tag & 1) != 0;
       }
-      found = __ballot_sync(FULL_WARP, known && has_prefix);
+      found = __ballot_sync(FULL_WARP, has_prefix);
       const u32 waiting = __ballot_sync(FULL_WARP, !known);
       const u32 nearest = found ? u32(__ffs(int(found))) - 1 : WARP;
       const u32 needed = nearest == WARP ? FULL_WARP : (1u << nearest) - 1;
-      if (lane > nearest) window = C::empty();
+      window = lane > nearest ? C::empty() : from_words<State>(theirs);
       if ((waiting & needed) == 0) break;
       if (spins == SPIN_LIMIT) {
         report_error(control, ERROR_SPIN_RAN_OUT);
         return prefix;
       }
     }
-    // Higher lanes hold earlier tiles.
 #pragma unroll
     for (u32 delta = 1; delta < WARP; delta *= 2) window = C::join(shuffle_down(window, delta), window);
     prefix = C::join(window, prefix);
     if (found) break;
-    end -= WARP * LOOK;
+    end -= WARP;
   }
   return prefix;
 }

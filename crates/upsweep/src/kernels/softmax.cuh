@@ -75,15 +75,16 @@ template <class Take, u32 LANES, class R> UPSWEEP_DEVICE R all_lanes(R value, R*
 
 // ------------------------------------------------------------------ a part of a row in registers
 
-template <class T, u32 N> UPSWEEP_DEVICE bool is_aligned_to_pack(const T* pointer) {
-  return (reinterpret_cast<u64>(pointer) & (sizeof(T) * N - 1)) == 0;
+template <class T, u32 N> UPSWEEP_DEVICE bool is_aligned_to_pack(const void* pointer) {
+  return N > 1 && (reinterpret_cast<u64>(pointer) & (sizeof(T) * N - 1)) == 0;
 }
 
 // Thread `lane` of LANES holds packs lane, lane + LANES, ... of N elements each. `count` is a multiple of N, at most
-// LANES * PACKS * N; beyond it the values are -inf. Which elements a lane holds follows from their indices alone.
+// LANES * PACKS * N; beyond it the values are -inf. Which elements a lane holds follows from their indices alone, never
+// from `aligned`: whether `source` is a multiple of a pack (asked of the kernel's arguments, it costs no thread anything).
 // The loads are plain ones: in place the same thread overwrites what it read.
 template <class T, u32 LANES, u32 PACKS, u32 N>
-UPSWEEP_DEVICE void load_part(const T* source, i64 stride, u32 count, u32 lane, typename Traits<T>::Real (&value)[PACKS * N]) {
+UPSWEEP_DEVICE void load_part(const T* source, i64 stride, bool aligned, u32 count, u32 lane, typename Traits<T>::Real (&value)[PACKS * N]) {
   using R = typename Traits<T>::Real;
   // One address and one limit: the packs are at constant distances from them.
   const T* first = source + i64(lane * N) * stride;
@@ -96,10 +97,14 @@ UPSWEEP_DEVICE void load_part(const T* source, i64 stride, u32 count, u32 lane, 
 #pragma unroll
     for (u32 i = 0; i < N; ++i) pack[k].items[i] = none;
   }
-  if (N > 1 && is_aligned_to_pack<T, N>(source)) {
+  if (aligned) {
 #pragma unroll
-    for (u32 k = 0; k < PACKS; ++k)
-      if (i32(k * LANES * N) < limit) pack[k] = *reinterpret_cast<const Pack<T, N>*>(first + k * (LANES * N));
+    for (u32 k = 0; k < PACKS; ++k) {
+      if (i32(k * LANES * N) < limit) {
+        const Bits128 bits = load_group<T, N>(first + k * (LANES * N));
+        memcpy(&pack[k], &bits, sizeof(pack[k]));
+      }
+    }
   } else {
 #pragma unroll
     for (u32 k = 0; k < PACKS; ++k) {
@@ -116,17 +121,16 @@ UPSWEEP_DEVICE void load_part(const T* source, i64 stride, u32 count, u32 lane, 
   }
 }
 template <class T, u32 LANES, u32 PACKS, u32 N>
-UPSWEEP_DEVICE void store_part(T* target, i64 stride, u32 count, u32 lane, const typename Traits<T>::Real (&value)[PACKS * N]) {
+UPSWEEP_DEVICE void store_part(T* target, i64 stride, bool aligned, u32 count, u32 lane, const typename Traits<T>::Real (&value)[PACKS * N]) {
   T* first = target + i64(lane * N) * stride;
   const i32 limit = i32(count) - i32(lane * N);
-  const bool aligned = N > 1 && is_aligned_to_pack<T, N>(target);
 #pragma unroll
   for (u32 k = 0; k < PACKS; ++k) {
     if (i32(k * LANES * N) >= limit) break;
     Pack<T, N> pack;
 #pragma unroll
     for (u32 i = 0; i < N; ++i) pack.items[i] = Narrow<T>::from(value[k * N + i]);
-    if (aligned) store_streaming(first + k * (LANES * N), pack);
+    if (aligned) *reinterpret_cast<Pack<T, N>*>(first + k * (LANES * N)) = pack;
     else {
 #pragma unroll
       for (u32 i = 0; i < N; ++i) first[i64(k * (LANES * N) + i) * stride] = pack.items[i];

@@ -5,7 +5,7 @@ use super::HostBody;
 use super::ScanRung;
 #[cfg(feature = "cpu")]
 use super::cpu;
-use super::plan::Schedule;
+use super::plan::{Held, Schedule};
 use crate::flow::{Body, Claims, Expect, Explain, Forms, KernelFile, Rung};
 use crate::types::{DType, Operator};
 
@@ -149,9 +149,9 @@ pub(super) static LADDER: &[ScanRung] = &[
         "04_three_phase.cu",
         WHOLE,
         deterministic: true,
-        Schedule::ThreePhase { block: 512, rows: 4 },
+        Schedule::ThreePhase { block: 512, held: Held { narrow: 24, wide: 12 } },
         Explain {
-            changed: "Reduce first, then scan: totals of large tiles, a scan of the totals by one block, then each tile is read again and scanned with its carry in hand. Loads and stores of up to 16 bytes, four rows of a warp at once.",
+            changed: "Reduce first, then scan: totals of large tiles, a scan of the totals by one block, then each tile is read again and scanned with its carry in hand. Loads and stores of up to 16 bytes, six rows of a warp at once.",
             helps: "Three passes over memory instead of four, no partial results written, and several loads in flight a thread. The order of combinations is fixed.",
             cost: "Two reads and one write of n items; three launches.",
             source: "Y. Dotsenko et al., Fast Scan Algorithms on Graphics Processors (2008); D. Merrill and A. Grimshaw, Parallel Scan for Stream Architectures (2009)",
@@ -163,10 +163,10 @@ pub(super) static LADDER: &[ScanRung] = &[
         "05_look_back.cu",
         WHOLE,
         deterministic: false,
-        Schedule::LookBack { block: 512, rows: 4, resident_threads: 1024, look: 2 },
+        Schedule::LookBack { block: 512, held: Held { narrow: 40, wide: 16 }, resident_threads: 1024 },
         Explain {
-            changed: "One pass: a tile publishes its total at once, then adds up what the tiles before it have published, back to the first that knows its whole prefix.",
-            helps: "Two passes over memory, the least there is, and no tile waits for the whole chain before it. Which prefixes a tile meets depends on timing, so float sums and products may differ in their last bits between runs; every exact operator gives the same bits.",
+            changed: "One pass: a tile publishes its total at once, then adds up what the tiles before it have published, back to the first that knows its whole prefix. A thread holds forty 4-byte states (sixteen of 8 bytes).",
+            helps: "Two passes over memory, the least there is, and no tile waits for the whole chain before it; large tiles keep enough bytes under way meanwhile. Which prefixes a tile meets depends on timing, so float sums and products may differ in their last bits between runs; every exact operator gives the same bits.",
             cost: "One read and one write of n items; one atomic, two tagged writes and a few tagged reads a tile; one launch.",
             source: "D. Merrill and M. Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back (2016)",
         }

@@ -23,22 +23,29 @@ pub enum Schedule {
     ThreePhase {
         /// Threads of a block.
         block: u32,
-        /// 16-byte stores of a thread where outputs and states have one size; fewer where states are wider.
-        rows: u32,
+        /// States that a thread holds.
+        held: Held,
     },
     /// One launch, a block a tile, tiles that look back.
     LookBack {
         /// Threads of a block.
         block: u32,
-        /// As for three phases.
-        rows: u32,
+        /// States that a thread holds.
+        held: Held,
         /// Threads of a multiprocessor that the registers are shared out for.
         resident_threads: u32,
-        /// Tiles that a lane looks at in one trip to memory, for states of 4 bytes; half for 8 bytes.
-        look: u32,
     },
     /// Rows of any layout.
     Axes,
+}
+
+/// States of a tile that a thread holds in registers: what bounds the bytes under way to and from memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    /// States of 4 bytes.
+    pub narrow: u32,
+    /// States of 8 bytes.
+    pub wide: u32,
 }
 
 /// Longest row that a warp scans; longer ones get a block.
@@ -218,10 +225,10 @@ impl Lowering<'_> {
         [Arg::U64(initial_bits(self.problem)), Arg::U64(exclusive.into())]
     }
 
-    /// 16-byte stores of a thread: as many as leave its states in registers where they are wider than the outputs.
-    fn rows(&self, rows: u32) -> u32 {
-        let per_store = 16 / self.problem.output_dtype().size() * state_bytes(self.problem);
-        (rows * 16 / per_store as u32).max(1)
+    /// 16-byte stores of a thread that holds so many states.
+    fn rows(&self, held: Held) -> u32 {
+        let held = if state_bytes(self.problem) > 4 { held.wide } else { held.narrow };
+        (held / (16 / self.problem.output_dtype().size() as u32)).max(1)
     }
 
     /// Elements of a tile (`ScanTile` in kernels/scan.cuh).
@@ -278,16 +285,14 @@ impl Lowering<'_> {
         self.launch("scan_tiles", &parameters, tiles, block, args)
     }
 
-    fn look_back(&mut self, block: u32, rows: u32, resident_threads: u32, look: u32) -> Result<()> {
+    fn look_back(&mut self, block: u32, rows: u32, resident_threads: u32) -> Result<()> {
         let tiles = self.problem.length().div_ceil(self.tile(block, rows));
         let resident = (resident_threads / block).max(1);
-        // The words of the tiles looked at are held in registers beside the tile itself.
-        let look = (u64::from(look) * 4 / state_bytes(self.problem)).max(1);
         self.program.control = ControlBlock { words: tiles * carry_bytes(self.problem) / 4 };
         let [initial, exclusive] = self.start();
         let output = Arg::Output { operand: 0 };
         let args = vec![self.input(), Arg::U64(self.problem.length()), output, initial, exclusive, Arg::Control];
-        let parameters = format!(", {block}, {rows}, {resident}, {look}, {}", self.problem.reverse());
+        let parameters = format!(", {block}, {rows}, {resident}, {}", self.problem.reverse());
         self.launch("scan_look_back", &parameters, tiles, block, args)
     }
 
@@ -341,9 +346,9 @@ pub(super) fn lower(
     }
     match *schedule {
         Schedule::Passes { kernel, per_thread } => low.passes(kernel, per_thread, tuning.block_size(256)?)?,
-        Schedule::ThreePhase { block, rows } => low.three_phase(tuning.block_size(block)?, low.rows(rows))?,
-        Schedule::LookBack { block, rows, resident_threads, look } => {
-            low.look_back(tuning.block_size(block)?, low.rows(rows), resident_threads, look)?;
+        Schedule::ThreePhase { block, held } => low.three_phase(tuning.block_size(block)?, low.rows(held))?,
+        Schedule::LookBack { block, held, resident_threads } => {
+            low.look_back(tuning.block_size(block)?, low.rows(held), resident_threads)?;
         }
         Schedule::Axes => low.axes()?,
     }

@@ -3,7 +3,7 @@
 
 use super::online::OnlineState;
 use super::problem::{Masked, SoftmaxKind, SoftmaxOperands, SoftmaxProblem};
-use super::simd::{self, BLOCK, CACHED_ROW, Instructions, Scale, SoftmaxElement};
+use super::simd::{self, BLOCK, CACHED_ROW, Instructions, Outputs, SoftmaxElement};
 use crate::error::Result;
 use crate::ops::reduce::operators::{Accumulator, DoubleDouble, Key, Real};
 use crate::ops::reduce::simd::Pairwise;
@@ -14,6 +14,9 @@ use std::ops::Range;
 
 /// Elements that a thread should have before another one is asked to help.
 const WORTH_A_THREAD: u64 = 1 << 16;
+
+/// Groups of rows for each thread at most: rows within a group overlap, and the last group to end is waited for.
+const GROUPS_OF_A_THREAD: u64 = 64;
 
 /// Rows that are gathered together where their elements are not neighbours: those of a 64-byte line of f32.
 const TILE_ROWS: usize = 16;
@@ -82,7 +85,7 @@ impl<'a, T: SoftmaxElement> Job<'a, T> {
             // In place the line is in the cache already.
             stream: !in_place && bytes >= STREAMED,
             ahead: match problem.pitch() {
-                pitch if (1 << 9..=1 << 14).contains(&pitch) && problem.rows_are_plain() => pitch as usize,
+                pitch if (1 << 9..=CACHED_ROW as i64).contains(&pitch) && problem.rows_are_plain() => pitch as usize,
                 _ => 0,
             },
             instructions: Instructions::best(),
@@ -131,6 +134,22 @@ impl<'a, T: SoftmaxElement> Job<'a, T> {
         unsafe { *target.offset(position as isize * self.strides.1 as isize) = value }
     }
 
+    /// The maximum of neighbouring elements, NaN if there is one, and their sum if it is finite. The outputs of the row
+    /// `before` are written while the sum is taken, or stay where there is none to take.
+    fn state(&self, x: &[T], kept: &mut [T::Real], before: &mut Outputs<'_, T>, ahead: usize) -> (T::Real, T::Real) {
+        let max = simd::row_max(self.instructions, x);
+        if !max.to_f64().is_finite() {
+            return (max, T::Real::ZERO);
+        }
+        let sum = simd::row_sum(self.instructions, self.kind, x, max, kept, std::mem::take(before), ahead);
+        (if sum.to_f64().is_nan() { sum } else { max }, sum)
+    }
+
+    /// Writes the outputs of a row that no row follows.
+    fn finish(&self, kept: &mut [T::Real], outputs: Outputs<'_, T>) {
+        simd::row_sum(self.instructions, self.kind, &[], T::Real::ZERO, kept, outputs, 0);
+    }
+
     /// What a row gives whose maximum is not finite; `None` if it is finite.
     fn without_sum(&self, max: f64) -> Option<f64> {
         if max.is_finite() {
@@ -147,6 +166,12 @@ impl<'a, T: SoftmaxElement> Job<'a, T> {
             }
             _ => f64::NAN,
         })
+    }
+
+    /// What all outputs of a row are, if they are one number.
+    fn single(&self, max: T::Real, sum: T::Real) -> Option<f64> {
+        let log_sum = || (self.kind == SoftmaxKind::LogSumExp).then(|| max.to_f64() + sum.to_f64().ln());
+        self.without_sum(max.to_f64()).or_else(log_sum)
     }
 
     /// Writes one value to all outputs of a row.
@@ -187,7 +212,8 @@ impl<'a, T: SoftmaxElement> Job<'a, T> {
         if self.cols > CACHED_ROW {
             return (0..rows).for_each(|row| self.long_row(row));
         }
-        let group = (WORTH_A_THREAD / self.cols.max(1) as u64).clamp(1, rows.max(1));
+        let busy = GROUPS_OF_A_THREAD * rayon::current_num_threads() as u64;
+        let group = (WORTH_A_THREAD / self.cols.max(1) as u64).max(rows / busy).clamp(1, rows.max(1));
         let plain = self.strides.0 == 1 && (self.strides.1 == 1 || self.kind == SoftmaxKind::LogSumExp) || self.cols <= 1;
         // Gathered rows share lines of memory, so a thread takes whole tiles.
         let tile = if plain { 1 } else { (TILE / self.cols).clamp(1, TILE_ROWS) as u64 };
@@ -195,12 +221,10 @@ impl<'a, T: SoftmaxElement> Job<'a, T> {
         let groups = rows.div_ceil(group);
         let one = |number: u64| {
             let range = number * group..((number + 1) * group).min(rows);
-            let mut exponentials = vec![T::Real::ZERO; self.cols];
             if plain {
-                let mut staged = if self.stream { vec![T::default(); self.cols.min(BLOCK)] } else { Vec::new() };
-                range.for_each(|row| self.plain_row(row, &mut exponentials, &mut staged));
+                self.plain_rows(range);
             } else {
-                self.gathered_rows(range, tile, &mut exponentials);
+                self.gathered_rows(range, tile);
             }
             if self.stream {
                 simd::fence();
@@ -213,44 +237,30 @@ impl<'a, T: SoftmaxElement> Job<'a, T> {
         }
     }
 
-    /// A row of up to [`CACHED_ROW`] neighbouring elements.
-    fn plain_row(&self, row: u64, exponentials: &mut [T::Real], staged: &mut [T]) {
-        let (source, target) = (self.source(row), self.target(row));
-        // SAFETY: the row's elements; nothing writes them while the slice is in use.
-        let x = |range: Range<usize>| unsafe { std::slice::from_raw_parts(source.add(range.start), range.len()) };
-        let (max, sum) = simd::row_sum(self.instructions, self.kind, x(0..self.cols), exponentials, self.ahead);
-        if let Some(value) = self.without_sum(max.to_f64()) {
-            return self.fill(row, value);
-        }
-        if self.kind == SoftmaxKind::LogSumExp {
-            return self.fill(row, log_sum_exp(max, sum));
-        }
-        let scale = Scale::new::<T>(self.kind, max, sum);
-        for start in (0..self.cols).step_by(BLOCK) {
-            let range = start..(start + BLOCK).min(self.cols);
-            let kept = if self.kind == SoftmaxKind::Softmax { &exponentials[range.clone()] } else { &[] };
-            if self.stream {
-                let staged = &mut staged[..range.len()];
-                simd::kept_outputs(self.instructions, self.kind, x(range), kept, scale, staged);
-                // SAFETY: the row's outputs, which this thread writes alone; streams are not in place.
-                unsafe { simd::stream(staged, target.add(start)) };
-            } else if self.kind == SoftmaxKind::Softmax {
-                // SAFETY: as above; the elements were read, and no slice of them is alive.
-                let out = unsafe { std::slice::from_raw_parts_mut(target.add(start), range.len()) };
-                simd::kept_outputs(self.instructions, self.kind, &[], kept, scale, out);
+    /// Rows of up to [`CACHED_ROW`] neighbouring elements.
+    fn plain_rows(&self, rows: Range<u64>) {
+        let mut kept = vec![T::Real::ZERO; if self.kind == SoftmaxKind::LogSumExp { 0 } else { self.cols }];
+        let mut before = Outputs::default();
+        for row in rows {
+            // SAFETY: the row's elements; nothing writes them while the slice is in use.
+            let x = unsafe { std::slice::from_raw_parts(self.source(row), self.cols) };
+            let (max, sum) = self.state(x, &mut kept, &mut before, self.ahead);
+            if let Some(value) = self.single(max, sum) {
+                self.fill(row, value);
             } else {
-                // In place, elements and outputs are the same memory: through a copy.
-                let mut copy = [T::default(); BLOCK];
-                simd::kept_outputs(self.instructions, self.kind, x(range.clone()), kept, scale, &mut copy[..range.len()]);
-                // SAFETY: as above.
-                unsafe { std::ptr::copy_nonoverlapping(copy.as_ptr(), target.add(start), range.len()) };
+                // SAFETY: the row's outputs, which this thread writes alone. In place they are its elements: those were
+                // read, and no slice of them is alive.
+                let out = unsafe { std::slice::from_raw_parts_mut(self.target(row), self.cols) };
+                before = Outputs::new(self.kind, sum, out, self.stream);
             }
         }
+        self.finish(&mut kept, before);
     }
 
     /// Rows whose elements are not neighbours, in tiles of rows that are, mostly, each other's.
-    fn gathered_rows(&self, rows: Range<u64>, tile: u64, exponentials: &mut [T::Real]) {
+    fn gathered_rows(&self, rows: Range<u64>, tile: u64) {
         let cols = self.cols;
+        let mut kept = vec![T::Real::ZERO; cols];
         let mut elements = vec![T::default(); tile as usize * cols];
         let mut first = rows.start;
         while first < rows.end {
@@ -265,24 +275,15 @@ impl<'a, T: SoftmaxElement> Job<'a, T> {
             }
             for (number, &target) in targets.iter().enumerate() {
                 let x = &mut elements[number * cols..(number + 1) * cols];
-                let (max, sum) = simd::row_sum(self.instructions, self.kind, x, exponentials, 0);
-                let single = self.without_sum(max.to_f64());
+                let (max, sum) = self.state(x, &mut kept, &mut Outputs::default(), 0);
+                let single = self.single(max, sum);
                 if self.kind == SoftmaxKind::LogSumExp {
-                    let value = single.unwrap_or_else(|| log_sum_exp(max, sum));
                     // SAFETY: the row's one output.
-                    unsafe { *target = T::from_f64(value) };
+                    single.iter().for_each(|value| unsafe { *target = T::from_f64(*value) });
                 } else if let Some(value) = single {
                     x.fill(T::from_f64(value));
                 } else {
-                    let scale = Scale::new::<T>(self.kind, max, sum);
-                    let mut out = [T::default(); BLOCK];
-                    for start in (0..cols).step_by(BLOCK) {
-                        let range = start..(start + BLOCK).min(cols);
-                        let kept = if self.kind == SoftmaxKind::Softmax { &exponentials[range.clone()] } else { &[] };
-                        let out = &mut out[..range.len()];
-                        simd::kept_outputs(self.instructions, self.kind, &x[range.clone()], kept, scale, out);
-                        x[range].copy_from_slice(out);
-                    }
+                    self.finish(&mut kept, Outputs::new(self.kind, sum, x, false));
                 }
             }
             if self.kind != SoftmaxKind::LogSumExp {
@@ -322,10 +323,10 @@ impl<'a, T: SoftmaxElement> Job<'a, T> {
         };
         let states: Vec<(T::Real, T::Real)> = ranges(CACHED_ROW)
             .map(|range| {
-                let (mut buffer, mut exponentials) = (Vec::new(), [T::Real::ZERO; BLOCK]);
+                let mut buffer = Vec::new();
                 // SAFETY: outputs are written after all states are known.
                 let x = unsafe { self.piece(source.get(), range, &mut buffer) };
-                simd::row_sum(self.instructions, SoftmaxKind::LogSumExp, x, &mut exponentials, 0)
+                self.state(x, &mut [], &mut Outputs::default(), 0)
             })
             .collect();
         let larger = |a: T::Real, b: T::Real| if a > b || a.to_f64().is_nan() { a } else { b };
@@ -339,31 +340,30 @@ impl<'a, T: SoftmaxElement> Job<'a, T> {
             sums.push(sum.mul(T::exp(piece_max.sub(max))), |a, b| a.add(b));
         }
         let sum = sums.finish(|a, b| a.add(b)).unwrap_or(T::Real::ZERO);
-        if self.kind == SoftmaxKind::LogSumExp {
-            return self.fill(row, log_sum_exp(max, sum));
+        if let Some(value) = self.single(max, sum) {
+            return self.fill(row, value);
         }
-        let scale = Scale::new::<T>(self.kind, max, sum);
         ranges(CACHED_ROW).for_each(|range| {
-            let (mut buffer, mut exponentials, mut out) = (Vec::new(), [T::Real::ZERO; BLOCK], [T::default(); BLOCK]);
+            let (mut buffer, mut kept, mut before) = (Vec::new(), [T::Real::ZERO; BLOCK], Outputs::default());
             for start in range.clone().step_by(BLOCK) {
                 let block = start..(start + BLOCK).min(range.end);
-                let out = &mut out[..block.len()];
                 // SAFETY: this thread alone writes these elements' outputs, after the slice's last use.
                 let x = unsafe { self.piece(source.get(), block.clone(), &mut buffer) };
-                simd::block_outputs(self.instructions, self.kind, x, scale, &mut exponentials, out);
-                if self.strides.1 != 1 {
-                    for (position, &value) in block.zip(out.iter()) {
-                        // SAFETY: the block's outputs, which this thread writes alone.
-                        unsafe { self.write(target.get(), position, value) };
-                    }
-                } else if self.stream {
-                    // SAFETY: as above; `out` is memory of its own.
-                    unsafe { simd::stream(out, target.get().add(start)) };
-                } else {
+                simd::row_sum(self.instructions, self.kind, x, max, &mut kept, std::mem::take(&mut before), 0);
+                if self.strides.1 == 1 {
                     // SAFETY: as above.
-                    unsafe { std::ptr::copy_nonoverlapping(out.as_ptr(), target.get().add(start), out.len()) };
+                    let out = unsafe { std::slice::from_raw_parts_mut(target.get().add(start), block.len()) };
+                    before = Outputs::new(self.kind, sum, out, self.stream);
+                    continue;
+                }
+                let mut out = [T::default(); BLOCK];
+                self.finish(&mut kept, Outputs::new(self.kind, sum, &mut out[..block.len()], false));
+                for (position, value) in block.zip(out) {
+                    // SAFETY: the block's outputs, which this thread writes alone.
+                    unsafe { self.write(target.get(), position, value) };
                 }
             }
+            self.finish(&mut kept, before);
             if self.stream {
                 simd::fence();
             }
@@ -395,10 +395,6 @@ impl<T> SharedMut<T> {
     fn get(&self) -> *mut T {
         self.0
     }
-}
-
-fn log_sum_exp<R: Real>(max: R, sum: R) -> f64 {
-    max.to_f64() + sum.to_f64().ln()
 }
 
 /// The maximum first, then the sum, in double-double: n roundings of one f64 accumulator would show for f64 rows.

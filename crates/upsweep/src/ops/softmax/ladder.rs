@@ -155,10 +155,10 @@ pub(super) static LADDER: &[SoftmaxRung] = &[
         "registers",
         "04_registers.cu",
         ROWS,
-        Schedule::Registers { resident_threads: 1024 },
+        Schedule::Registers,
         Expect::Pass,
         Explain {
-            changed: "The row is loaded once and stays in registers: a few threads hold a short row (several rows a warp), a warp a medium one, a block of up to 1024 threads a long one.",
+            changed: "The row is loaded once and stays in registers: a few threads hold a short row (several rows a warp), a warp a medium one, a block of up to 1024 threads a long one. Lines that are read leave the second-level cache last.",
             helps: "Memory sees one read and one write, the least there is. With the row at hand, the maximum and then the sum are two cheap reductions: no rescaling, one exponential an element.",
             cost: "One read and one write of every element; no barrier up to a warp a row, 2 barriers a row beyond; up to 32768 elements a row (16384 of f64).",
             source: "V. Volkov, Better Performance at Lower Occupancy (2010)",

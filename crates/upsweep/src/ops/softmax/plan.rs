@@ -20,10 +20,7 @@ pub enum Schedule {
         kernel: &'static str,
     },
     /// Rows held in registers.
-    Registers {
-        /// Threads of a multiprocessor that the kernel is compiled to hold: bounds the registers of a thread.
-        resident_threads: u32,
-    },
+    Registers,
     /// Long rows in chunks.
     LongRows {
         /// Threads of a block.
@@ -42,6 +39,12 @@ pub fn plan(problem: &SoftmaxProblem, caps: &Caps) -> Result<SoftmaxPlan> {
     let rung = Rung::<Softmax>::find(caps.kind(), name)?;
     Plan::with_rung(problem, caps, rung, Tuning::default(), why)
 }
+
+/// Blocks of a grid at most.
+const GRID: u64 = i32::MAX as u64;
+
+/// Launches of a plan at most: more rows than 64 full grids have fit in no device's memory.
+const LAUNCHES: u64 = 64;
 
 /// Rows in strided layouts up to this length are walked by one group of threads; longer ones are cut into chunks.
 const STRIDED_ROW: u64 = 1 << 16;
@@ -87,7 +90,7 @@ pub(super) fn claim(rung: &SoftmaxRung, problem: &SoftmaxProblem) -> Result<()> 
     if problem.cols() > claims.max_length {
         return missing(format!("it takes rows of up to {} elements", claims.max_length));
     }
-    if let Body::Cuda { schedule: Schedule::Registers { .. }, .. } = rung.body {
+    if let Body::Cuda { schedule: Schedule::Registers, .. } = rung.body {
         let held = longest_in_registers(problem.dtype(), problem.cols());
         if problem.cols() > held {
             return missing(format!("a block holds rows of up to {held} elements of {}", problem.dtype()));
@@ -123,9 +126,16 @@ fn most_held(dtype: DType) -> u32 {
 /// Threads of a block whose rows take a warp or less.
 const SHORT_ROWS_BLOCK: u32 = 128;
 
-/// Values that a thread holds of rows that take more than a warp: up to this length, so many. More threads hide the
-/// barriers of medium rows; long ones need the registers.
-const HELD: [(u64, u32); 2] = [(8192, 16), (u64::MAX, 32)];
+/// Up to so many threads hold a row with so many values each, by the size of an element: the first entry that reaches.
+/// Measured on an H200: two loads of 16 bytes a thread and many threads are best, but for halves, whose exponentials keep
+/// the threads busy; a block of 1024 threads waits for itself, so it comes late.
+fn held_by(dtype: DType) -> &'static [(u32, u32)] {
+    match dtype.size() {
+        2 => &[(32, 16), (1024, 32)],
+        4 => &[(32, 4), (1024, 8), (1024, 16), (1024, 32)],
+        _ => &[(32, 4), (512, 4), (1024, 8), (1024, 16)],
+    }
+}
 
 /// The longest row that a block holds.
 fn longest_in_registers(dtype: DType, cols: u64) -> u64 {
@@ -139,16 +149,16 @@ fn register_shape(dtype: DType, cols: u64, tuning: Tuning) -> RegisterShape {
     let (width, most) = (load_width(dtype, cols), most_held(dtype));
     let packs_of_row = cols.div_ceil(u64::from(width)).max(1);
     let packs = |lanes: u32| packs_of_row.div_ceil(u64::from(lanes)) as u32;
-    if cols <= u64::from(32 * most) {
-        // A load a thread, until a warp is full.
-        let lanes = packs_of_row.next_power_of_two().min(32) as u32;
+    let threads = |values: u32| cols.div_ceil(u64::from(values)).next_power_of_two();
+    let reaches = |(longest, values): &&(u32, u32)| threads(*values) <= u64::from(*longest);
+    let usual = held_by(dtype).iter().find(reaches).map_or(1024, |(_, values)| threads(*values));
+    // Neighbouring threads load neighbours: narrow loads are spread over a warp first, two a thread.
+    let lanes = usual.max(packs_of_row.div_ceil(2).next_power_of_two().min(32)) as u32;
+    if lanes <= 32 {
         let block = if tuning.block == 0 { SHORT_ROWS_BLOCK } else { tuning.block };
         return RegisterShape { width, lanes, packs: packs(lanes), block };
     }
-    let held = HELD.iter().find(|(longest, _)| cols <= *longest).map_or(most, |(_, held)| *held).min(most);
-    let fewest = cols.div_ceil(u64::from(most)).next_power_of_two().clamp(64, 1024) as u32;
-    let usual = cols.div_ceil(u64::from(held)).next_power_of_two().clamp(64, 1024) as u32;
-    let lanes = if tuning.block == 0 { usual } else { tuning.block.max(fewest) };
+    let lanes = if tuning.block == 0 { lanes } else { tuning.block.max(threads(most) as u32) };
     RegisterShape { width, lanes, packs: packs(lanes), block: lanes }
 }
 
@@ -173,9 +183,9 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    /// A launch of `blocks` blocks, or of as many as a grid has: every kernel strides over what is left.
+    /// A launch of `blocks` blocks, or of as many as a grid has: kernels stride over what is left, or a next launch follows.
     fn launch(&mut self, template: &str, parameters: &str, blocks: u64, block: u32, args: Vec<Arg>) {
-        let grid = blocks.clamp(1, i32::MAX as u64) as u32;
+        let grid = blocks.clamp(1, GRID) as u32;
         let expression = format!("upsweep::{template}<{parameters}>");
         let kernel = KernelSpec { file: self.file, expression };
         self.program.steps.push(Step::Launch(Launch { kernel, grid, block, shared_bytes: 0, args }));
@@ -220,15 +230,30 @@ impl Lowering<'_> {
         Arg::Words(words)
     }
 
-    fn registers(&mut self, resident_threads: u32, tuning: Tuning) -> Result<()> {
+    fn registers(&mut self, tuning: Tuning) -> Result<()> {
         let p = self.problem;
         tuning.block_size(0)?;
         let RegisterShape { width, lanes, packs, block } = register_shape(p.dtype(), p.cols(), tuning);
+        // Threads of a multiprocessor that the kernel is compiled to hold: bounds the registers of a thread.
+        let value_registers = packs * width * (p.dtype().row().accumulator.size() / 4) as u32;
+        let resident_threads = if value_registers <= 16 { 2048 } else { 1024 };
         let resident = (resident_threads.min(self.caps.threads_per_multiprocessor) / block).max(1);
-        let rows_of_block = u64::from(block / lanes);
         let parameters = format!("{}, {}, {lanes}, {packs}, {width}, {block}, {resident}", self.element(), self.kind());
-        let args = self.plain_rows();
-        self.launch("softmax_registers", &parameters, p.rows().div_ceil(rows_of_block), block, args);
+        // A kernel that strides over rows is 0.5 % slower: what is more than a grid gets another launch.
+        let rows_of_block = u64::from(block / lanes);
+        let rows_of_launch = GRID * rows_of_block;
+        if p.rows().div_ceil(rows_of_launch) > LAUNCHES {
+            return Err(Error::InvalidArgument {
+                argument: "rows",
+                got: format!("{} rows", p.rows()),
+                allowed: format!("at most {} rows of {} elements", LAUNCHES * rows_of_launch, p.cols()),
+            });
+        }
+        for first in (0..p.rows()).step_by(rows_of_launch as usize) {
+            let blocks = (p.rows() - first).div_ceil(rows_of_block);
+            let args = self.plain_rows().into_iter().chain([Arg::U64(first)]).collect();
+            self.launch("softmax_registers", &parameters, blocks, block, args);
+        }
         Ok(())
     }
 
@@ -292,7 +317,7 @@ pub(super) fn lower(
             let args = low.plain_rows();
             low.launch(kernel, &parameters, problem.rows(), block, args);
         }
-        Schedule::Registers { resident_threads } => low.registers(resident_threads, tuning)?,
+        Schedule::Registers => low.registers(tuning)?,
         Schedule::LongRows { block } => {
             let block = tuning.block_size(block)?;
             low.long_rows(block);

@@ -1,8 +1,12 @@
-//! The vector code of the CPU rung `simd`: maxima, exponentials and sums of blocks of a row.
+//! The vector code of the CPU rung `simd`: maxima, exponentials, sums and outputs of rows.
 //!
 //! Every function is written once, in plain Rust that the compiler turns into vector instructions, and compiled for the
-//! baseline, for AVX2 and for AVX-512. All give the same bits: no multiply-add is fused, and the order of additions
-//! follows from positions and lengths alone.
+//! baseline, for AVX2 and for AVX-512. All give the same bits: the source alone says which multiply-adds are fused, and
+//! the order of additions follows from positions and lengths.
+//!
+//! A row is written while the exponentials of the next one are taken and the one after that is asked for. Memory that is
+//! read, memory that is written and the core so work at the same time; in phases of their own, each would wait for the
+//! others.
 
 use crate::ops::reduce::operators::{Accumulator, Key, Number, Real};
 use crate::ops::reduce::simd::{Pairwise, exp_nonpositive_f32};
@@ -10,7 +14,7 @@ use half::{bf16, f16};
 
 use super::problem::SoftmaxKind;
 
-/// Elements that are summed as one leaf of the row's tree, and that pass through the first-level cache together.
+/// Elements that are summed as one leaf of the row's tree.
 pub(super) const BLOCK: usize = 4096;
 
 /// The longest row that one thread takes whole, keeping its exponentials: 256 KiB of f32, so they stay in the
@@ -20,7 +24,7 @@ pub(super) const CACHED_ROW: usize = 1 << 16;
 
 /// An element with its exponential and its rounding, both in a form that becomes vector code.
 pub(super) trait SoftmaxElement: Number {
-    /// `e^d` for `d <= 0`, 0 at -inf; not meant for NaN.
+    /// `e^d` for `d <= 0`, 0 at -inf; NaN of NaN.
     fn exp(d: Self::Real) -> Self::Real;
     /// Rounds to nearest even.
     fn round(x: Self::Real) -> Self;
@@ -88,7 +92,8 @@ impl SoftmaxElement for bf16 {
     }
 }
 
-/// `e^d` for `d <= 0` in f64: at most 2 ulp off; 0 below -708.396 (where the result would be subnormal) and at -inf.
+/// `e^d` for `d <= 0` in f64: at most 2 ulp off; 0 below -708.396 (where the result would be subnormal) and at -inf;
+/// NaN of NaN.
 ///
 /// As the f32 form of the reduction: `d = k ln 2 + r` with integer `k`, rounded by adding 1.5 * 2^52; ln 2 in two parts,
 /// the first with 21 trailing zeros so that `k` times it is exact; the Taylor polynomial of degree 13 for `|r| <= ln 2 / 2`,
@@ -149,23 +154,6 @@ pub(super) fn f32_to_bf16_bits(x: f32) -> u16 {
     (if bits & 0x7fff_ffff > 0x7f80_0000 { nan } else { rounded }) as u16
 }
 
-/// What a row's elements become: `exp(x - max) * factor`, or `(x - max) - factor`.
-#[derive(Clone, Copy)]
-pub(super) struct Scale<R> {
-    pub(super) max: R,
-    pub(super) factor: R,
-}
-
-impl<R: Real> Scale<R> {
-    /// From the row's maximum, which is finite, and its sum.
-    #[inline(always)]
-    pub(super) fn new<T: SoftmaxElement<Real = R>>(kind: SoftmaxKind, max: R, sum: R) -> Scale<R> {
-        let sum = sum.to_f64();
-        let factor = if kind == SoftmaxKind::LogSoftmax { sum.ln() } else { 1.0 / sum };
-        Scale { max, factor: T::real_from_f64(factor) }
-    }
-}
-
 /// Independent accumulators of maxima and sums: a few vectors of each width.
 const LANES: usize = 32;
 
@@ -177,12 +165,10 @@ fn padded<T: SoftmaxElement>(rest: &[T]) -> [T; LANES] {
     group
 }
 
-/// The larger, or NaN if either is.
+/// The larger; which one beside a NaN is not said, so that this is one instruction.
 #[inline(always)]
-#[allow(clippy::eq_op)]
 fn larger<R: Real>(a: R, b: R) -> R {
-    // A NaN on the left stays; a NaN on the right loses no comparison, so it is taken.
-    if a > b || a != a { a } else { b }
+    if a > b { a } else { b }
 }
 
 /// Combines lanes pairwise.
@@ -198,30 +184,7 @@ fn fold_lanes<R: Real>(mut lanes: [R; LANES], combine: impl Fn(R, R) -> R) -> R 
     lanes[0]
 }
 
-/// The largest element; -inf of none, NaN if there is one.
-#[inline(always)]
-// Loops over indices of fixed arrays are the form that became vector code.
-#[allow(clippy::needless_range_loop)]
-fn largest<T: SoftmaxElement>(x: &[T]) -> T::Real {
-    let mut lanes = [<T::Real as Key>::LOWEST; LANES];
-    let groups = x.chunks_exact(LANES);
-    let rest = groups.remainder();
-    for group in groups {
-        for lane in 0..LANES {
-            lanes[lane] = larger(lanes[lane], group[lane].real());
-        }
-    }
-    if !rest.is_empty() {
-        let group = padded(rest);
-        for lane in 0..LANES {
-            lanes[lane] = larger(lanes[lane], group[lane].real());
-        }
-    }
-    fold_lanes(lanes, larger)
-}
-
-/// Asks for the lines of a group of lanes, wherever they lie: exponentials keep the core busy and memory idle, so the
-/// next row comes meanwhile.
+/// Asks for the lines of a group of lanes, wherever they lie.
 #[inline(always)]
 fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -234,53 +197,117 @@ fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// Exponentials of a block relative to the maximum; their sum is returned. Elements `ahead` of them are asked for (0:
-/// none). A lane adds at most BLOCK / LANES of them one
-/// after the other.
+/// Outputs that are still to be made of what was kept of their row: exponentials, or differences from the maximum.
+pub(super) struct Outputs<'a, T: SoftmaxElement> {
+    out: &'a mut [T],
+    /// What exponentials are multiplied with, or what is taken from differences.
+    factor: T::Real,
+    /// Whether they are stored past the caches.
+    stream: bool,
+    written: usize,
+}
+
+impl<T: SoftmaxElement> Default for Outputs<'_, T> {
+    fn default() -> Self {
+        Outputs { out: &mut [], factor: T::Real::ZERO, stream: false, written: 0 }
+    }
+}
+
+impl<'a, T: SoftmaxElement> Outputs<'a, T> {
+    /// Those of a row with this sum of exponentials. On x86-64 streamed stores are weakly ordered: [`fence`] comes before
+    /// anyone else is told of them.
+    pub(super) fn new(kind: SoftmaxKind, sum: T::Real, out: &'a mut [T], stream: bool) -> Self {
+        let sum = sum.to_f64();
+        let factor = if kind == SoftmaxKind::LogSoftmax { sum.ln() } else { 1.0 / sum };
+        Outputs { out, factor: T::real_from_f64(factor), stream, written: 0 }
+    }
+
+    /// How many come before the first whole line of memory, if lines matter.
+    #[inline(always)]
+    fn before_lines(&self) -> usize {
+        if self.stream { self.out.as_ptr().align_offset(64).min(self.out.len()) } else { 0 }
+    }
+
+    /// Writes the next `count` outputs, or as many as are left.
+    #[inline(always)]
+    // As in `kept_of`.
+    #[allow(clippy::needless_range_loop)]
+    fn write<const LOG: bool>(&mut self, level: Instructions, count: usize, kept: &[T::Real]) {
+        let range = self.written..(self.written + count).min(self.out.len());
+        self.written = range.end;
+        let factor = self.factor;
+        let output = |kept: T::Real| T::round(if LOG { kept.sub(factor) } else { kept.mul(factor) });
+        let (out, kept) = (&mut self.out[range.clone()], &kept[range]);
+        let (Some(group), Some(kept)) = (out.first_chunk_mut::<LANES>(), kept.first_chunk::<LANES>()) else {
+            return out.iter_mut().zip(kept).for_each(|(out, kept)| *out = output(*kept));
+        };
+        let mut outputs = [T::default(); LANES];
+        for lane in 0..LANES {
+            outputs[lane] = output(kept[lane]);
+        }
+        if self.stream { stream(level, &outputs, group) } else { *group = outputs }
+    }
+}
+
+/// What the outputs of a group are made of; its exponentials are added to `sums`.
 #[inline(always)]
+// Loops over indices of fixed arrays are the form that became vector code.
 #[allow(clippy::needless_range_loop)]
-fn exponentials<T: SoftmaxElement>(x: &[T], max: T::Real, out: &mut [T::Real], ahead: usize) -> T::Real {
-    let mut sums = [T::Real::ZERO; LANES];
-    let groups = x.chunks_exact(LANES);
-    let rest = groups.remainder();
-    let whole = x.len() - rest.len();
-    for (group, out) in groups.zip(out.chunks_exact_mut(LANES)) {
-        if ahead != 0 {
-            prefetch(group.as_ptr().wrapping_add(ahead));
-        }
-        for lane in 0..LANES {
-            let e = T::exp(group[lane].real().sub(max));
-            out[lane] = e;
-            sums[lane] = sums[lane].add(e);
-        }
+fn kept_of<T: SoftmaxElement, const LOG: bool>(
+    group: &[T; LANES],
+    max: T::Real,
+    sums: &mut [T::Real; LANES],
+) -> [T::Real; LANES] {
+    let mut kept = [T::Real::ZERO; LANES];
+    for lane in 0..LANES {
+        let d = group[lane].real().sub(max);
+        let e = T::exp(d);
+        kept[lane] = if LOG { d } else { e };
+        sums[lane] = sums[lane].add(e);
     }
-    if !rest.is_empty() {
-        let group = padded(rest);
-        let mut last = [T::Real::ZERO; LANES];
-        for lane in 0..LANES {
-            let e = T::exp(group[lane].real().sub(max));
-            last[lane] = e;
-            sums[lane] = sums[lane].add(e);
-        }
-        out[whole..x.len()].copy_from_slice(&last[..rest.len()]);
-    }
-    fold_lanes(sums, |a, b| a.add(b))
+    kept
 }
 
-/// The outputs of a block, from its exponentials.
+/// [`row_sum`]. A group of the row `before` is written just before this row's takes its place.
 #[inline(always)]
-fn scaled<T: SoftmaxElement>(exponentials: &[T::Real], factor: T::Real, out: &mut [T]) {
-    for (out, e) in out.iter_mut().zip(exponentials) {
-        *out = T::round(e.mul(factor));
+fn sum_and_write<T: SoftmaxElement, const LOG: bool>(
+    level: Instructions,
+    x: &[T],
+    max: T::Real,
+    kept: &mut [T::Real],
+    mut before: Outputs<'_, T>,
+    ahead: usize,
+) -> T::Real {
+    before.write::<LOG>(level, before.before_lines(), kept);
+    let mut blocks = Pairwise::<T::Real, 6>::new(T::Real::ZERO);
+    let mut at = 0;
+    for block in x.chunks(BLOCK) {
+        let mut sums = [T::Real::ZERO; LANES];
+        let (groups, rest) = block.as_chunks::<LANES>();
+        for group in groups {
+            before.write::<LOG>(level, LANES, kept);
+            if ahead != 0 {
+                prefetch(group.as_ptr().wrapping_add(ahead));
+            }
+            let keep = kept_of::<T, LOG>(group, max, &mut sums);
+            if let Some(kept) = kept.get_mut(at..at + LANES) {
+                kept.copy_from_slice(&keep);
+            }
+            at += LANES;
+        }
+        if !rest.is_empty() {
+            before.write::<LOG>(level, LANES, kept);
+            let keep = kept_of::<T, LOG>(&padded(rest), max, &mut sums);
+            if let Some(kept) = kept.get_mut(at..at + rest.len()) {
+                kept.copy_from_slice(&keep[..rest.len()]);
+            }
+        }
+        blocks.push(fold_lanes(sums, |a, b| a.add(b)), |a, b| a.add(b));
     }
-}
-
-/// The outputs of a block of log_softmax.
-#[inline(always)]
-fn shifted<T: SoftmaxElement>(x: &[T], scale: Scale<T::Real>, out: &mut [T]) {
-    for (out, x) in out.iter_mut().zip(x) {
-        *out = T::round(x.real().sub(scale.max).sub(scale.factor));
+    while before.written < before.out.len() {
+        before.write::<LOG>(level, LANES, kept);
     }
+    blocks.finish(|a, b| a.add(b)).unwrap_or(T::Real::ZERO)
 }
 
 /// The vector instructions that functions are compiled for.
@@ -301,7 +328,7 @@ impl Instructions {
     pub(super) fn available() -> Vec<Instructions> {
         #[cfg(target_arch = "x86_64")]
         {
-            let avx2 = ["avx2", "bmi1", "bmi2", "lzcnt", "popcnt"];
+            let avx2 = ["avx2", "bmi1", "bmi2", "fma", "lzcnt", "popcnt"];
             let has_avx2 = avx2.iter().all(|name| has(name));
             let has_avx512 = has_avx2 && ["avx512f", "avx512bw", "avx512dq", "avx512vl"].iter().all(|name| has(name));
             let found = [(true, Instructions::Baseline), (has_avx2, Instructions::Avx2), (has_avx512, Instructions::Avx512)];
@@ -323,6 +350,7 @@ fn has(feature: &str) -> bool {
         "avx2" => is_x86_feature_detected!("avx2"),
         "bmi1" => is_x86_feature_detected!("bmi1"),
         "bmi2" => is_x86_feature_detected!("bmi2"),
+        "fma" => is_x86_feature_detected!("fma"),
         "lzcnt" => is_x86_feature_detected!("lzcnt"),
         "popcnt" => is_x86_feature_detected!("popcnt"),
         "avx512f" => is_x86_feature_detected!("avx512f"),
@@ -333,29 +361,32 @@ fn has(feature: &str) -> bool {
     }
 }
 
-/// Compiles a generic function for each level of [`Instructions`]; the first argument picks one.
+/// Compiles a generic function for each level of [`Instructions`]; the first argument picks one, and is a constant in each.
 macro_rules! for_each_level {
-    ($(#[$doc:meta])* fn $name:ident <$t:ident> ($($argument:ident: $type:ty),*) $(-> $result:ty)? $body:block) => {
+    ($(#[$doc:meta])* fn $name:ident <$t:ident> ($level:ident: Instructions, $($argument:ident: $type:ty),*) -> $result:ty $body:block) => {
         $(#[$doc])*
-        pub(super) fn $name<$t: SoftmaxElement>(instructions: Instructions, $($argument: $type),*) $(-> $result)? {
+        pub(super) fn $name<$t: SoftmaxElement>($level: Instructions, $($argument: $type),*) -> $result {
             #[inline(always)]
-            fn portable<$t: SoftmaxElement>($($argument: $type),*) $(-> $result)? $body
-            match instructions {
-                Instructions::Baseline => portable::<$t>($($argument),*),
+            fn portable<$t: SoftmaxElement>($level: Instructions, $($argument: $type),*) -> $result {
+                let _ = $level;
+                $body
+            }
+            match $level {
+                Instructions::Baseline => portable::<$t>(Instructions::Baseline, $($argument),*),
                 #[cfg(target_arch = "x86_64")]
                 Instructions::Avx2 => {
-                    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-                    fn avx2<$t: SoftmaxElement>($($argument: $type),*) $(-> $result)? {
-                        portable::<$t>($($argument),*)
+                    #[target_feature(enable = "avx2,bmi1,bmi2,fma,lzcnt,popcnt")]
+                    fn avx2<$t: SoftmaxElement>($($argument: $type),*) -> $result {
+                        portable::<$t>(Instructions::Avx2, $($argument),*)
                     }
                     // SAFETY: the level came from `available`, which has found every feature.
                     unsafe { avx2::<$t>($($argument),*) }
                 }
                 #[cfg(target_arch = "x86_64")]
                 Instructions::Avx512 => {
-                    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
-                    fn avx512<$t: SoftmaxElement>($($argument: $type),*) $(-> $result)? {
-                        portable::<$t>($($argument),*)
+                    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,fma,lzcnt,popcnt")]
+                    fn avx512<$t: SoftmaxElement>($($argument: $type),*) -> $result {
+                        portable::<$t>(Instructions::Avx512, $($argument),*)
                     }
                     // SAFETY: as above.
                     unsafe { avx512::<$t>($($argument),*) }
@@ -366,83 +397,64 @@ macro_rules! for_each_level {
 }
 
 for_each_level! {
-    /// The outputs of up to [`BLOCK`] elements, from the elements.
-    fn block_outputs<T>(kind: SoftmaxKind, x: &[T], scale: Scale<T::Real>, exponentials: &mut [T::Real], out: &mut [T]) {
-        if kind == SoftmaxKind::LogSoftmax {
-            shifted(x, scale, out);
-        } else {
-            for (e, x) in exponentials.iter_mut().zip(x) {
-                *e = T::exp(x.real().sub(scale.max));
+    /// The largest element; -inf of none. NaN if there is one, except that beside finite elements it may only show in
+    /// [`row_sum`], which looks at every element anyway.
+    fn row_max<T>(level: Instructions, x: &[T]) -> T::Real {
+        let mut lanes = [<T::Real as Key>::LOWEST; LANES];
+        let (groups, rest) = x.as_chunks::<LANES>();
+        for group in groups.iter().chain([&padded(rest)]) {
+            for (lane, x) in lanes.iter_mut().zip(group) {
+                *lane = larger(*lane, x.real());
             }
-            scaled(&exponentials[..x.len()], scale.factor, out);
         }
+        let max = fold_lanes(lanes, larger);
+        let has_nan = || x.iter().fold(false, |any, x| any | x.real().to_f64().is_nan());
+        if !max.to_f64().is_finite() && has_nan() { T::real_from_f64(f64::NAN) } else { max }
     }
 }
 
 for_each_level! {
-    /// The maximum of a row of up to [`CACHED_ROW`] elements and, if it is finite, the sum of its exponentials, which
-    /// are left in `exponentials` (for log_softmax and logsumexp only the last block's). Elements `ahead` are asked for.
-    fn row_sum<T>(kind: SoftmaxKind, x: &[T], exponentials: &mut [T::Real], ahead: usize) -> (T::Real, T::Real) {
-        let max = largest(x);
-        if !max.to_f64().is_finite() {
-            return (max, T::Real::ZERO);
-        }
-        let mut sums = Pairwise::<T::Real, 6>::new(T::Real::ZERO);
-        for (number, block) in x.chunks(BLOCK).enumerate() {
-            let start = if kind == SoftmaxKind::Softmax { number * BLOCK } else { 0 };
-            let sum = self::exponentials(block, max, &mut exponentials[start..start + block.len()], ahead);
-            sums.push(sum, |a, b| a.add(b));
-        }
-        (max, sums.finish(|a, b| a.add(b)).unwrap_or(T::Real::ZERO))
-    }
-}
-
-for_each_level! {
-    /// The outputs of up to [`BLOCK`] elements of a row whose exponentials were kept.
-    fn kept_outputs<T>(kind: SoftmaxKind, x: &[T], exponentials: &[T::Real], scale: Scale<T::Real>, out: &mut [T]) {
+    /// The sum of the exponentials of up to [`CACHED_ROW`] elements relative to their maximum, which is finite; NaN if an
+    /// element is. What the outputs are made of is left in `kept`, unless that is empty; the outputs of the row `before`
+    /// are made of what it held, and written meanwhile. Elements `ahead` are asked for (0: none).
+    fn row_sum<T>(level: Instructions, kind: SoftmaxKind, x: &[T], max: T::Real, kept: &mut [T::Real], before: Outputs<'_, T>, ahead: usize) -> T::Real {
         if kind == SoftmaxKind::LogSoftmax {
-            shifted(x, scale, out);
+            sum_and_write::<T, true>(level, x, max, kept, before, ahead)
         } else {
-            scaled(exponentials, scale.factor, out);
+            sum_and_write::<T, false>(level, x, max, kept, before, ahead)
         }
     }
 }
 
-/// Copies elements past the caches. On x86-64 the stores are weakly ordered: [`fence`] comes before anyone else is told
-/// of them.
-///
-/// # Safety
-/// `to` must be valid for writes of as many elements as `from` has, and not overlap it.
-#[inline]
-pub(super) unsafe fn stream<T: SoftmaxElement>(from: &[T], to: *mut T) {
+/// Stores a group, which begins with a line of memory, past the caches; a whole line at once where there are vectors for it.
+#[inline(always)]
+fn stream<T: SoftmaxElement>(level: Instructions, from: &[T; LANES], to: &mut [T; LANES]) {
     #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-        let size = size_of::<T>();
-        // Elements before the first 64-byte line, and whole lines after them.
-        let head = (to.align_offset(64)).min(from.len());
-        let per_line = 64 / size;
-        let lines = (from.len() - head) / per_line;
-        let tail = head + lines * per_line;
-        // SAFETY: all ranges lie within `from` and, by the caller's word, within `to`; the destination of each streaming
-        // store is 16-byte aligned, as it lies whole 16 bytes behind a line's start.
-        unsafe {
-            std::ptr::copy_nonoverlapping(from.as_ptr(), to, head);
-            let (source, target) = (from.as_ptr().add(head).cast::<__m128i>(), to.add(head).cast::<__m128i>());
-            for word in 0..lines * 4 {
-                _mm_stream_si128(target.add(word), _mm_loadu_si128(source.add(word)));
+    // SAFETY: the vectors lie within both arrays, and in `to` at multiples of their size, as that begins with a line. The
+    // level came from `available`.
+    unsafe {
+        use std::arch::x86_64::*;
+        let (bytes, from, to) = (size_of_val(from), from.as_ptr(), to.as_mut_ptr());
+        if level == Instructions::Avx512 {
+            let (from, to) = (from.cast::<__m512i>(), to.cast::<__m512i>());
+            for n in 0..bytes / 64 {
+                _mm512_stream_si512(to.add(n), _mm512_loadu_si512(from.add(n)));
             }
-            std::ptr::copy_nonoverlapping(from.as_ptr().add(tail), to.add(tail), from.len() - tail);
+        } else {
+            let (from, to) = (from.cast::<__m128i>(), to.cast::<__m128i>());
+            for n in 0..bytes / 16 {
+                _mm_stream_si128(to.add(n), _mm_loadu_si128(from.add(n)));
+            }
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: by the caller's word.
-    unsafe {
-        std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len());
+    {
+        let _ = level;
+        to.copy_from_slice(from);
     }
 }
 
-/// Orders the stores of [`stream`] before everything that follows.
+/// Orders the streamed stores before everything that follows.
 #[inline]
 pub(super) fn fence() {
     #[cfg(target_arch = "x86_64")]
@@ -510,20 +522,19 @@ mod tests {
         for length in [1, 2, 3, 63, 64, 65, 1000, 4095, 4096, 4097, 12_345, CACHED_ROW] {
             for kind in SoftmaxKind::ALL {
                 let run = |instructions: Instructions| {
-                    let mut exponentials = vec![T::Real::ZERO; length];
-                    let (max, sum) = row_sum(instructions, kind, &x[..length], &mut exponentials, 0);
-                    let scale = Scale::new::<T>(kind, max, sum);
-                    let mut out = vec![T::default(); length];
-                    let last = length.min(BLOCK);
-                    kept_outputs(instructions, kind, &x[..last], &exponentials[..last], scale, &mut out);
-                    let mut again = vec![T::default(); length];
-                    block_outputs(instructions, kind, &x[..last], scale, &mut exponentials[..last], &mut again);
-                    assert!(
-                        kind == SoftmaxKind::LogSumExp || out == again,
-                        "{}: kept and repeated exponentials differ",
-                        T::DTYPE
-                    );
-                    format!("{max:?} {sum:?} {again:?}")
+                    let x = &x[..length];
+                    let max = row_max(instructions, x);
+                    let mut kept = vec![T::Real::ZERO; length];
+                    let sum = row_sum(instructions, kind, x, max, &mut kept, Outputs::default(), 0);
+                    // Alone, and while the row's first elements are looked at again.
+                    let [alone, meanwhile] = [0, length / 2 + 1].map(|next| {
+                        let (mut kept, mut out) = (kept.clone(), vec![T::default(); length]);
+                        let outputs = Outputs::new(kind, sum, &mut out, false);
+                        row_sum(instructions, kind, &x[..next.min(length)], max, &mut kept, outputs, 0);
+                        out
+                    });
+                    assert!(alone == meanwhile, "{} {kind} {length}: outputs depend on the next row", T::DTYPE);
+                    format!("{max:?} {sum:?} {alone:?}")
                 };
                 for level in Instructions::available() {
                     assert_eq!(run(Instructions::Baseline), run(level), "{} {kind} {length} {level:?}", T::DTYPE);
@@ -541,16 +552,35 @@ mod tests {
     }
 
     #[test]
-    fn streaming_copies_everything_at_any_alignment() {
+    fn streamed_outputs_are_whole_at_any_alignment() {
         for offset in 0..20 {
             for length in [0, 1, 15, 16, 17, 63, 64, 100, 1000] {
-                let from: Vec<f32> = (0..length).map(|i| i as f32).collect();
+                let mut kept: Vec<f32> = (0..length).map(|i| i as f32).collect();
+                let (next, expected) = (vec![-1.0; length], kept.clone());
                 let mut to = vec![-1.0f32; offset + length + 3];
-                // SAFETY: `to` holds offset + length elements and more, and is another allocation.
-                unsafe { stream(&from, to.as_mut_ptr().add(offset)) };
+                let outputs = Outputs::new(SoftmaxKind::Softmax, 1.0, &mut to[offset..offset + length], true);
+                row_sum(Instructions::best(), SoftmaxKind::Softmax, &next, 0.0, &mut kept, outputs, 0);
                 fence();
                 assert!(to[..offset].iter().all(|x| *x == -1.0) && to[offset + length..].iter().all(|x| *x == -1.0));
-                assert_eq!(to[offset..offset + length], from[..]);
+                assert_eq!(to[offset..offset + length], expected[..]);
+                assert!(kept.iter().all(|e| *e == exp_nonpositive_f32(-1.0)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_nan_is_seen_beside_anything() {
+        for length in [1, 2, 33, 64, 100] {
+            for other in [0.0, f32::NEG_INFINITY, f32::INFINITY] {
+                for at in 0..length {
+                    let mut x = vec![other; length];
+                    x[at] = f32::NAN;
+                    for level in Instructions::available() {
+                        let max = row_max(level, &x);
+                        let sum = row_sum(level, SoftmaxKind::LogSumExp, &x, max, &mut [], Outputs::default(), 0);
+                        assert!(max.is_nan() || (max.is_finite() && sum.is_nan()), "{at} of {length} beside {other}");
+                    }
+                }
             }
         }
     }

@@ -6,7 +6,7 @@
 
 namespace upsweep {
 
-template <class Op, u32 BLOCK, u32 ROWS, u32 RESIDENT, u32 LOOK, bool REVERSE>
+template <class Op, u32 BLOCK, u32 ROWS, u32 RESIDENT, bool REVERSE>
 __global__ void __launch_bounds__(BLOCK, RESIDENT)
     scan_look_back(const void* input, u64 n, void* output, u64 initial, u64 exclusive, Control* control) {
   using State = typename Op::State;
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
     const u32 epoch = last_epoch == EPOCH_BITS ? 1 : last_epoch + 1;
     const typename C::State own = C::raise(first_warps<Op, BLOCK / WARP>(totals.get(), BLOCK / WARP));
     if (threadIdx.x == 0 && number > 0) publish_carry<C>(words, number, 2 * epoch, own);
-    const typename C::State prefix = look_back<C, LOOK>(words, number, epoch, control);
+    const typename C::State prefix = look_back<C>(words, number, epoch, control);
     if (threadIdx.x == 0) {
       publish_carry<C>(words, number, 2 * epoch + 1, C::join(prefix, own));
       *in_front.get() = prefix;

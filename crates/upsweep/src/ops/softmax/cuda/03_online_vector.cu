@@ -19,10 +19,11 @@ UPSWEEP_KERNEL softmax_online_vector(const void* input, void* output, u64 rows, 
   const u64 packed = cols / N * N;
   for (u64 row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* source = static_cast<const T*>(input) + i64(row) * pitch;
+    const bool aligned = is_aligned_to_pack<T, N>(source);
     State state = Op::identity();
     for (u64 first = 0; first < packed; first += TILE) {
       R x[PACKS * N];
-      load_part<T, BLOCK, PACKS, N>(source + first, 1, u32(packed - first < TILE ? packed - first : TILE), threadIdx.x, x);
+      load_part<T, BLOCK, PACKS, N>(source + first, 1, aligned, u32(packed - first < TILE ? packed - first : TILE), threadIdx.x, x);
       state = Op::template neighbours<PACKS * N>(state, x, 0);
     }
     // Fewer elements than a pack: at the row's end only.
@@ -37,13 +38,14 @@ UPSWEEP_KERNEL softmax_online_vector(const void* input, void* output, u64 rows, 
     } else {
       const RowScale<R> scale = row_scale<Kind>(state.max, state.sum, zero_masked != 0);
       T* target = static_cast<T*>(output) + row * cols;
+      const bool aligned_target = is_aligned_to_pack<T, N>(target);
       for (u64 first = 0; first < packed; first += TILE) {
         const u32 count = u32(packed - first < TILE ? packed - first : TILE);
         R x[PACKS * N];
-        load_part<T, BLOCK, PACKS, N>(source + first, 1, count, threadIdx.x, x);
+        load_part<T, BLOCK, PACKS, N>(source + first, 1, aligned, count, threadIdx.x, x);
 #pragma unroll
         for (u32 i = 0; i < PACKS * N; ++i) x[i] = row_value<Kind>(x[i], scale);
-        store_part<T, BLOCK, PACKS, N>(target + first, 1, count, threadIdx.x, x);
+        store_part<T, BLOCK, PACKS, N>(target + first, 1, aligned_target, count, threadIdx.x, x);
       }
       if (tail < cols) target[tail] = Narrow<T>::from(row_value<Kind>(R(widen(source[tail])), scale));
     }

@@ -11,7 +11,8 @@ UPSWEEP_DEVICE u32 load_chunk(const T* input, const RowsShape& shape, u64 row, u
   const u64 rest = shape.cols - first;
   const u32 count = u32(rest < shape.chunk ? rest : shape.chunk);
   const i64 stride = N > 1 ? 1 : shape.stride;
-  load_part<T, BLOCK, PACKS, N>(input + row_start(shape, row) + i64(first) * stride, stride, count, threadIdx.x, value);
+  const T* source = input + row_start(shape, row) + i64(first) * stride;
+  load_part<T, BLOCK, PACKS, N>(source, stride, is_aligned_to_pack<T, N>(source), count, threadIdx.x, value);
   return count;
 }
 
@@ -67,7 +68,8 @@ __global__ void __launch_bounds__(BLOCK) softmax_chunk_outputs(const void* input
 #pragma unroll
     for (u32 i = 0; i < PACKS * N; ++i) value[i] = row_value<Kind>(value[i], scale);
     const i64 stride = N > 1 ? 1 : i64(shape.inner);
-    store_part<T, BLOCK, PACKS, N>(static_cast<T*>(output) + row_target(shape, row) + i64(first) * stride, stride, count, threadIdx.x, value);
+    T* target = static_cast<T*>(output) + row_target(shape, row) + i64(first) * stride;
+    store_part<T, BLOCK, PACKS, N>(target, stride, is_aligned_to_pack<T, N>(target), count, threadIdx.x, value);
   }
 }
 
