@@ -1,40 +1,71 @@
 #!/usr/bin/env bash
-# Everything that is recorded of one CUDA device, in one go: verification, memory checkers, ladder, bench beside CUB,
-# checklist. Usage: peers/measure.sh UPSWEEP_BINARY OUTPUT_FOLDER [quick]
-# Needs: the device, NVRTC, nvcc and compute-sanitizer of the CUDA toolkit on the path.
+# Everything that is recorded of one CUDA device, as the files of records/ are named.
+# Usage: peers/measure.sh UPSWEEP_BINARY OUTPUT_FOLDER [timed|checks|all]
+#   timed   the checklist with the reduction's ladder, benches beside CUB and torch, the other ladders; nothing else may run
+#           meanwhile. Ends with 3 if an H200 reads below 4570 GB/s: figures of a slow device are no records.
+#   checks  full and huge cases, then the memory checkers
+# Needs: the device, NVRTC, nvcc and compute-sanitizer of the CUDA toolkit on the path, for torch's rows Python with torch.
 set -u
-upsweep=$1 out=$2 mode=${3:-all}
+upsweep=$1 out=$2 part=${3:-all}
+here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$out"
 failed=0
 step() {
-  local name=$1 limit=$2
+  local name=$1 limit=$2 start=$SECONDS status
   shift 2
-  local start=$SECONDS
-  if timeout "$limit" "$@" >"$out/$name.log" 2>&1; then echo "ok     $name ($((SECONDS - start)) s)"; else
-    echo "FAILED $name: exit $? ($((SECONDS - start)) s)"
-    tail -n 15 "$out/$name.log"
-    failed=1
-  fi
+  timeout "$limit" "$@" >"$out/$name.log" 2>&1
+  status=$?
+  echo "$name: exit $status ($((SECONDS - start)) s)"
+  [ $status -eq 0 ] && return
+  tail -n 15 "$out/$name.log"
+  failed=1
 }
-here=$(cd "$(dirname "$0")" && pwd)
 uname -r
-step doctor 60 "$upsweep" doctor
-step build_cub 120 nvcc -O3 -std=c++17 -arch=native -shared -Xcompiler -fPIC "$here/cub.cu" -o "$out/libcub.so"
-peer=()
-[ -f "$out/libcub.so" ] && peer=(--peer "$out/libcub.so")
+"$upsweep" --version
+# Gigabytes of expectations are freed and made again for every row: memory that stays with the process is not zeroed anew.
+export GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=99999999999
 
-step checklist 400 "$upsweep" checklist --device cuda --ladder "$out/ladder-reduce.json" --format json --out "$out/checklist.json"
-for op in scan softmax; do
-  step "ladder_$op" 240 "$upsweep" ladder $op --device cuda --repeats 30 --format json --out "$out/ladder-$op.json"
-  step "bench_$op" 400 "$upsweep" bench $op --device cuda "${peer[@]}" --repeats 30 --format json --out "$out/bench-$op.json"
-done
-step torch 300 python3 "$here/torch_softmax.py" "$out/bench-softmax.json"
-step bench 400 "$upsweep" bench reduce --device cuda "${peer[@]}" --repeats 30 --format json --out "$out/bench-reduce.json"
-levels=(quick)
-[ "$mode" = quick ] || levels=(full huge)
-for op in reduce scan softmax; do
-  for level in "${levels[@]}"; do
-    step "verify_${op}_$level" 590 "$upsweep" verify $op --device cuda --cases $level --format json --out "$out/verify-$op-$level.json"
+timed() {
+  local common=(--device cuda --repeats 30 --format json)
+  step build_cub 120 nvcc -O3 -std=c++17 -arch=native -shared -Xcompiler -fPIC "$here/cub.cu" -o "$out/libcub.so"
+  step checklist 300 "$upsweep" checklist --device cuda --ladder "$out/reduce-ladder.json" --format json --out "$out/checklist.json"
+  python3 - "$out/reduce-ladder.json" <<'PYTHON' || exit 3
+import json, sys
+record = json.load(open(sys.argv[1]))
+read = max(ceiling["bytes_per_second"] for ceiling in record["ceilings"])
+print(f"read ceiling {read / 1e9:.0f} GB/s")
+sys.exit("H200" in json.dumps(record["device"]) and read < 4570e9)
+PYTHON
+  step bench_reduce 200 "$upsweep" bench reduce "${common[@]}" --operator sum,max,argmax --n "2^10,2^16,2^20,2^24,2^26,2^28" \
+    --peer "$out/libcub.so" --out "$out/reduce-bench.json"
+  step bench_softmax 200 "$upsweep" bench softmax "${common[@]}" --operator softmax --out "$out/softmax-peers.json"
+  step torch 200 python3 "$here/torch_softmax.py" "$out/softmax-peers.json"
+  step bench_scan 200 "$upsweep" bench scan "${common[@]}" --operator sum,max --n "2^20,2^24,2^28" --peer "$out/libcub.so" \
+    --out "$out/scan-bench.json"
+  step ladder_scan 200 "$upsweep" ladder scan "${common[@]}" --peer "$out/libcub.so" --out "$out/scan-ladder.json"
+  step ladder_softmax 200 "$upsweep" ladder softmax "${common[@]}" --out "$out/softmax-ladder.json"
+}
+
+checks() {
+  local op jobs=()
+  verify() { step "$1-verify-$2" 500 "$upsweep" verify "$1" --device cuda --cases "$2" --format json --out "$out/$1-verify-$2.json"; return $failed; }
+  for op in reduce scan softmax; do
+    verify $op full &
+    jobs+=($!)
   done
-done
+  for job in "${jobs[@]}"; do wait "$job" || failed=1; done
+  for op in reduce scan softmax; do verify $op huge; done
+  for op in reduce scan softmax; do
+    step "sanitize_$op" 560 bash "$here/sanitize.sh" "$upsweep" "$out/sanitize-$op" $op
+    cat "$out/sanitize_$op.log"
+    cp "$out/sanitize-$op/sanitizer.jsonl" "$out/$op-sanitizer.jsonl"
+  done
+}
+
+case $part in
+timed) timed ;;
+checks) checks ;;
+all) timed && checks ;;
+*) echo "the part is timed, checks or all" >&2 && exit 2 ;;
+esac
 exit $failed

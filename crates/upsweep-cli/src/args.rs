@@ -239,6 +239,9 @@ pub struct LadderArgs {
     /// Threads of a block, on CUDA; without it the best of a small sweep, printed
     #[arg(long, value_name = "THREADS")]
     pub block: Option<u32>,
+    /// Another library to verify and time beside ours (a shared library built from peers/); may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub peer: Vec<PathBuf>,
     /// Timed repeats of each rung
     #[arg(long, value_name = "COUNT")]
     pub repeats: Option<u32>,

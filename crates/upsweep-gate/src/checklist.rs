@@ -77,6 +77,7 @@ pub fn checklist<T: Target<Reduce> + Target<Scan> + Target<Softmax>>(
         operators: vec!["sum".into()],
         rungs: vec![],
         block: None,
+        peers: vec![],
         repeats: options.repeats,
         seed: options.seed,
     };

@@ -7,6 +7,7 @@ use crate::record::{Ceiling, Kind, Peak, Record, Row};
 use crate::target::{Target, TimingRequest};
 use crate::timing::{CACHE_MULTIPLE, CACHE_RESIDENT, Timing};
 use crate::verify::{Context, Evidence, OnProgress, Progress, Selection, Verified, verify_plan};
+use std::path::PathBuf;
 use upsweep::flow::{Plan, Problem, Tuning};
 use upsweep::types::DType;
 
@@ -36,6 +37,8 @@ pub struct ClimbOptions {
     pub rungs: Vec<String>,
     /// Threads of a block; `None`: the best of a small sweep, reported in each row.
     pub block: Option<u32>,
+    /// Other libraries, timed on the same problems.
+    pub peers: Vec<PathBuf>,
     /// Timed calls of a rung.
     pub repeats: u32,
     /// The seed that every datum follows from.
@@ -87,6 +90,10 @@ pub fn climb<O: Judged>(
                 Err(error) => refuse_row(&mut row, error)?,
             }
             record.rows.push(row);
+        }
+        for peer in &options.peers {
+            let request = request(target, options.repeats, options.seed);
+            record.rows.extend(target.peer(peer, problem, &request)?);
         }
     }
     for (traffic, bytes) in &moved {
@@ -343,7 +350,7 @@ mod tests {
 
     fn options(operators: &[&str]) -> ClimbOptions {
         let operators = operators.iter().map(|o| o.to_string()).collect();
-        ClimbOptions { n: 50_001, dtype: DType::F32, operators, rungs: vec![], block: None, repeats: 3, seed: 11 }
+        ClimbOptions { n: 50_001, dtype: DType::F32, operators, rungs: vec![], block: None, peers: vec![], repeats: 3, seed: 11 }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! with a device.
 #![cfg(feature = "cuda")]
 
+use cudarc::driver::{DevicePtr, result};
 use upsweep::Error;
 use upsweep::device::caps::{Caps, DeviceKind};
 use upsweep::device::cuda::Cuda;
@@ -64,6 +65,32 @@ fn every_rung_of_the_scan_ladder_answers_as_the_oracle_does() {
                 }
             }
         }
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_plan_prepared_while_the_default_stream_is_busy_starts_from_zeroed_memory() {
+    // Control memory is zeroed in the default stream, which our streams do not wait for: behind other work, the zeros came
+    // while the call ran, took the tickets back, and the tiles from there on were never written.
+    let cuda = Cuda::new(0).unwrap();
+    let caps = Caps::Cuda(cuda.caps().clone());
+    let ints = integers(1 << 20);
+    let input = cuda.upload(&ints).unwrap();
+    let rung = Rung::<Scan>::find(DeviceKind::Cuda, "look_back").unwrap();
+    let problem = ScanProblem::whole(ScanSpec::inclusive(Operator::Max), DType::I32, 1 << 20).unwrap();
+    let plan = Plan::with_rung(&problem, &caps, rung, Tuning::default(), "a test".into()).unwrap();
+    let expected = reference(&problem, HostSlice::from(&ints[..])).unwrap();
+    let busy = cuda.stream().alloc_zeros::<u8>(1 << 30).unwrap();
+    cuda.stream().synchronize().unwrap();
+    let (address, _recorded) = busy.device_ptr(cuda.stream());
+    for _ in 0..10 {
+        for _ in 0..20 {
+            // SAFETY: the allocation has that many bytes, and lives until the test ends.
+            unsafe { result::memset_d8_sync(address, 1, 1 << 30) }.unwrap();
+        }
+        let got = scan::run_plan::<_, i32, i32>(&cuda, &plan, &input).unwrap().values;
+        assert_eq!(got.iter().zip(&expected).position(|(got, expected)| !fits(*got, expected)), None);
     }
 }
 

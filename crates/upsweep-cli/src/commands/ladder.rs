@@ -64,6 +64,7 @@ fn measure<O: Judged>(args: &LadderArgs, device: &Device) -> anyhow::Result<Reco
         operators: vec![operator],
         rungs: vec![],
         block: args.block,
+        peers: args.peer.clone(),
         repeats: args.repeats.unwrap_or_else(|| default_repeats(device)),
         seed: seed(args.seed),
     };

@@ -25,6 +25,10 @@ impl Control {
         let control = Control { context, address };
         // SAFETY: the allocation has that many bytes.
         unsafe { result::memset_d8_sync(address, 0, bytes as usize) }.map_err(driver("cuMemsetD8", asked))?;
+        // The fill runs in the default stream: the host does not wait for it, and neither do non-blocking streams. Late,
+        // it would wipe the words and tickets of a call that is under way.
+        // SAFETY: the null stream is the context's default stream.
+        unsafe { result::stream::synchronize(std::ptr::null_mut()) }.map_err(driver("cuStreamSynchronize", asked))?;
         Ok(control)
     }
 
