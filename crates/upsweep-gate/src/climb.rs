@@ -21,7 +21,7 @@ const WARM_UP: u32 = 2;
 const CEILING_NOISE: f64 = 0.10;
 
 /// The least ceilings of an H200 at 1 GiB, in bytes per second: below them the device was not itself, and a slow ceiling
-/// flatters everything. The usual figures are 4617 and 4271 GB/s.
+/// flatters everything. The usual figures are 4610 and 4310 GB/s.
 const H200_LEAST: [(Traffic, f64); 2] = [(Traffic::Read, 4.57e12), (Traffic::Copy, 4.23e12)];
 
 /// What [`climb`] is asked.
