@@ -28,9 +28,12 @@ fn exact_operators_look_back_and_rounding_ones_take_three_phases_on_every_known_
     let devices = CudaCaps::known();
     assert_eq!(devices.len(), 6);
     for caps in &devices {
-        for (n, tiles) in [(1u64, 1), (8192, 1), (8193, 2), (1 << 28, 32_768)] {
+        // Tiles of 20480 and of 12288 elements.
+        for (n, looking, tiles) in
+            [(1u64, 1, 1), (12_288, 1, 1), (12_289, 1, 2), (20_480, 1, 2), (20_481, 2, 2), (1 << 28, 13_108, 21_846)]
+        {
             let exact = planned(&whole(Operator::Max, DType::F32, n), caps);
-            assert_eq!(launches(&exact), [("scan_look_back".to_string(), tiles, 512)], "{}", caps.name);
+            assert_eq!(launches(&exact), [("scan_look_back".to_string(), looking, 512)], "{}", caps.name);
             let rounding = launches(&planned(&whole(Operator::Sum, DType::F32, n), caps));
             let phase = |name: &str, grid, block| (name.to_string(), grid, block);
             if tiles == 1 {
