@@ -4,10 +4,10 @@ use crate::paths;
 use crate::ptxas::{self, Usage};
 use crate::ratchet::{self, Listing};
 use crate::variants::{self, Cover, Variant, Variants};
+use crate::wheels;
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -234,7 +234,7 @@ fn state_sizes(device: &CudaCaps) -> Job {
     let mut sizes = Vec::new();
     upsweep::for_each_op!(O => sizes.extend(<O as upsweep_gate::judged::Judged>::state_sizes()));
     let text: String = sizes.into_iter().map(assertion).collect();
-    let mut source = nvrtc::full_source(KernelFile { path: "state_sizes.cu", text: "" });
+    let mut source = nvrtc::full_source(KernelFile::cuda("state_sizes.cu", ""));
     source.push_str(&text);
     source.push_str("extern \"C\" __global__ void state_sizes() {}\n");
     let expressions = vec!["state_sizes".to_string()];
@@ -343,39 +343,9 @@ fn hold(measured: &Listing, options: &Options) -> Result<()> {
 /// The pinned compiler; installed below the target folder if it is not there.
 fn load() -> Result<Compiler> {
     let folder = paths::target().join("nvrtc");
-    if !is_installed(&folder) {
-        install(&folder)?;
-    }
+    wheels::ensure(&folder, &[(WHEEL, VERSION)])?;
     let library = find(&folder)?;
     Compiler::open(&library).map_err(|why| anyhow::anyhow!("{}: {why}", library.display()))
-}
-
-fn is_installed(folder: &Path) -> bool {
-    folder.join(format!("{}-{VERSION}.dist-info", WHEEL.replace('-', "_"))).is_dir()
-}
-
-/// Installs the wheel beside its place and moves it there, so that a broken installation is not taken for a whole one.
-fn install(folder: &Path) -> Result<()> {
-    let partial = folder.with_extension("partial");
-    for stale in [folder, &partial] {
-        if stale.exists() {
-            std::fs::remove_dir_all(stale).with_context(|| stale.display().to_string())?;
-        }
-    }
-    std::fs::create_dir_all(&partial)?;
-    let wheel = format!("{WHEEL}=={VERSION}");
-    println!("installing {wheel} into {}", paths::shown(folder));
-    let output = Command::new("python3")
-        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"])
-        .arg(&partial)
-        .arg(&wheel)
-        .output()
-        .context("python3 did not start; the kernels are compiled by a Python wheel: install python3 with pip")?;
-    if !output.status.success() {
-        let words = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_string();
-        bail!("pip could not install {wheel} ({}):\n{}\n{}", output.status, words(&output.stdout), words(&output.stderr));
-    }
-    std::fs::rename(&partial, folder).with_context(|| folder.display().to_string())
 }
 
 /// The library in the installed wheel; the `.alt` twin is for other systems.

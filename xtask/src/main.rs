@@ -8,7 +8,9 @@ mod ptxas;
 mod ratchet;
 mod steps;
 mod tables;
+mod tiles;
 mod variants;
+mod wheels;
 
 use anyhow::{Result, bail};
 use std::process::ExitCode;
@@ -21,6 +23,7 @@ const USAGE: &str = "usage: cargo xtask TASK
                              --all: every one with all optimisations;
                              --target: only that one; --bless: rewrite xtask/kernel-resources.tsv
   tables [--check]           write the generated tables and pages; --check: only say which are stale
+  tiles [--check]            compile the Rust tile kernels into the embedded cubins; --check: only compare
   licences                   hold every dependency's licence to deny.toml
   links                      check the relative links of the Markdown files";
 
@@ -42,6 +45,8 @@ fn run(words: &[&str]) -> Result<()> {
         ["kernels", options @ ..] => kernels::run(&kernels::Options::parse(options)?),
         ["tables"] => tables::write(),
         ["tables", "--check"] => tables::check(),
+        ["tiles"] => tiles::write(),
+        ["tiles", "--check"] => tiles::check(),
         ["licences"] => licences::check(),
         ["links"] => links::check(),
         ["help" | "--help" | "-h"] => {

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: the steps of CI, one after the other; a failed one does not hide those after it.
 
-use crate::{kernels, licences, links, paths, tables};
+use crate::{kernels, licences, links, paths, tables, tiles};
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -19,6 +19,7 @@ const STEPS: &[Step] = &[
     ("packages", packages),
     ("licences of dependencies", licences::check),
     ("kernels", || kernels::run(&kernels::Options::default())),
+    ("tile kernels", tiles::check),
     ("generated tables", tables::check),
     ("links in the documents", links::check),
 ];

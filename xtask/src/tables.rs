@@ -416,7 +416,8 @@ fn page(rung: &RungFacts, records: &Records) -> String {
         text.push_str(&format!("**{name}.** {value}\n\n"));
     }
     if let Some(file) = rung.file {
-        text.push_str(&format!("The kernel, `crates/upsweep/src/{}`:\n\n```cpp\n{}```\n", file.path, file.text));
+        let language = if file.tiles.is_empty() { "cpp" } else { "rust,ignore" };
+        text.push_str(&format!("The kernel, `crates/upsweep/src/{}`:\n\n```{language}\n{}```\n", file.path, file.text));
     }
     text
 }

@@ -264,7 +264,7 @@ pub struct VerifySummary {
 pub struct RungSummary {
     /// `number-name`.
     pub rung: String,
-    /// `passed`, `failed` or `unverified`.
+    /// `passed`, `failed`, `unverified` (no case was for it), or `not claimed` (nor is the operator or dtype asked for).
     pub verdict: String,
     /// Right.
     pub passed: u64,
@@ -281,6 +281,13 @@ pub struct RungSummary {
     /// Repeated runs gave the same bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deterministic: Option<bool>,
+}
+
+impl RungSummary {
+    /// It passed, or is not for what was asked.
+    pub fn is_right(&self) -> bool {
+        matches!(self.verdict.as_str(), "passed" | "not claimed")
+    }
 }
 
 /// A wrong kernel and what became of it.

@@ -52,6 +52,11 @@ impl Selection {
         Ok(Candidate::ladder(caps).filter(|c| wanted.iter().any(|w| std::ptr::eq(*w, c.rung))).collect())
     }
 
+    /// Whether operators or dtypes are left out.
+    fn is_narrowed(&self) -> bool {
+        !self.operators.is_empty() || !self.dtypes.is_empty()
+    }
+
     fn takes<O: Judged>(&self, case: &O::Case) -> bool {
         self.names(case.operator(), case.dtype())
     }
@@ -144,11 +149,10 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    /// At least one rung was judged, every rung passed (none failed, none unverified), and every wrong kernel was
-    /// rejected.
+    /// At least one rung passed, none failed or is unverified, and every wrong kernel was rejected.
     pub fn passed(&self) -> bool {
-        !self.rungs.is_empty()
-            && self.rungs.iter().all(|r| r.verdict == "passed")
+        self.rungs.iter().any(|r| r.verdict == "passed")
+            && self.rungs.iter().all(RungSummary::is_right)
             && self.wrong_kernels.iter().all(|w| w.rejected || w.skipped)
     }
 
@@ -367,9 +371,11 @@ impl<O: Judged> OnTrial<O> {
         }
     }
 
-    fn finish(mut self) -> RungSummary {
+    fn finish(mut self, selection: &Selection) -> RungSummary {
         let verdict = match (self.summary.passed, self.summary.failed) {
             (_, 1..) => "failed",
+            // Who asks for an operator or a dtype asks the rungs that are for it.
+            (0, 0) if selection.rungs.is_empty() && selection.is_narrowed() => "not claimed",
             // A rung that nothing was asked of has proven nothing.
             (0, 0) => "unverified",
             _ => "passed",
@@ -467,7 +473,7 @@ pub fn verify<O: Judged>(target: &mut dyn Target<O>, options: &VerifyOptions, pr
         wrong_kernels.push(judge_fault(target, &caps, fault, options.seed)?);
     }
 
-    let rungs: Vec<RungSummary> = judged.into_iter().map(OnTrial::finish).collect();
+    let rungs: Vec<RungSummary> = judged.into_iter().map(|one| one.finish(selection)).collect();
     let mut summary = VerifySummary { level: options.level.name().into(), ..VerifySummary::default() };
     for rung in &rungs {
         summary.passed += rung.passed;
@@ -725,9 +731,13 @@ mod tests {
     fn nothing_asked_is_unverified() {
         // No case is left: wrapping sums of floats do not exist.
         let selection = Selection { operators: vec!["wrapping_sum".into()], dtypes: vec![DType::F32], rungs: vec!["3".into()] };
-        let report = verify::<Reduce>(&mut target(), &options(selection, false), &mut |_| {}).unwrap();
+        let report = verify::<Reduce>(&mut target(), &options(selection.clone(), false), &mut |_| {}).unwrap();
         assert_eq!(report.rungs[0].verdict, "unverified");
         assert!(!report.passed());
+        // Whoever names no rung asks those that are for it; if there is none, nothing was verified.
+        let all = Selection { rungs: vec![], ..selection };
+        let report = verify::<Reduce>(&mut target(), &options(all, false), &mut |_| {}).unwrap();
+        assert!(report.rungs.iter().all(|r| r.verdict == "not claimed" && r.is_right()) && !report.passed());
         let huge = VerifyOptions { level: Level::Huge, ..options(Selection::default(), false) };
         let report = verify::<Reduce>(&mut target(), &huge, &mut |_| {}).unwrap();
         assert!(

@@ -1,10 +1,10 @@
 //! The house's rules, held by tests: every kernel file is a rung of the ladder and looks as kernel files do, and the
 //! semantics page names tests that exist.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use upsweep::device::caps::{Caps, CudaCaps, DeviceKind};
-use upsweep::flow::{Expect, RungFacts};
+use upsweep::flow::{Expect, KernelFile, RungFacts};
 use upsweep::ops::reduce::{ReduceProblem, plan};
 use upsweep::types::{DType, Layout, Operator};
 
@@ -52,6 +52,14 @@ fn walk(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     }
     found.sort();
     found
+}
+
+/// Kernel files: CUDA C++ anywhere below `ops/`, Rust tile kernels in its `cuda` folders.
+fn kernel_files(source: &Path) -> Vec<PathBuf> {
+    let mut files = walk(&source.join("ops"), &["cu", "cuh", "rs"]);
+    let is_host = |path: &PathBuf| path.extension().is_some_and(|e| e == "rs") && !path.parent().unwrap().ends_with("cuda");
+    files.retain(|path| !is_host(path));
+    files
 }
 
 /// The number that a rung's files carry: `5` for rung `5b`.
@@ -103,7 +111,7 @@ fn faults(source: &Path, entries: &[Entry]) -> Vec<String> {
             faults.push(format!("{}: rung {} names {file}, which does not exist", entry.op, entry.number));
         }
     }
-    for path in walk(&source.join("ops"), &["cu", "cuh"]) {
+    for path in kernel_files(source) {
         let file = path.strip_prefix(source).unwrap().to_string_lossy().replace('\\', "/");
         let mut fault = |why: String| faults.push(format!("{file}: {why}"));
         let users: Vec<&Entry> = entries.iter().filter(|e| e.file == Some(file.as_str())).collect();
@@ -151,6 +159,35 @@ fn embedded_kernels_are_the_files_text() {
     }
 }
 
+/// What is compiled ahead of time is what the ladders list, made from the files as they are now.
+#[test]
+fn tile_kernels_are_embedded_for_every_target() {
+    use sha2::{Digest, Sha256};
+    use upsweep::kernels::tiles;
+    let files: BTreeMap<&str, KernelFile> =
+        upsweep::ops::rungs().iter().filter_map(|rung| rung.file).filter(|f| !f.tiles.is_empty()).map(|f| (f.path, f)).collect();
+    let digest = |text: &str| Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let sources: Vec<(&str, String)> = files.values().map(|file| (file.path, digest(file.text))).collect();
+    let made: Vec<(&str, String)> = tiles::SOURCES.iter().map(|(path, digest)| (*path, digest.to_string())).collect();
+    assert_eq!(made, sources, "`cargo xtask tiles` compiles what changed");
+    let listed = files.values().flat_map(|file| file.tiles.iter().map(move |kernel| (file.path, kernel)));
+    let mut count = 0;
+    for (path, kernel) in listed {
+        for (compute, target) in tiles::TARGETS {
+            let cubin = tiles::find(path, kernel, compute).unwrap_or_else(|| panic!("{path} {kernel:?} {target}"));
+            assert_eq!(cubin.compute, compute);
+            assert!((32..=1024).contains(&cubin.threads) && cubin.threads.is_multiple_of(32), "{cubin:?}");
+            // Without the CUDA backend nothing is embedded.
+            assert_eq!(cubin.image.starts_with(b"\x7fELF"), cfg!(feature = "cuda"), "{path} {kernel:?} {target}");
+            count += 1;
+        }
+        // Later devices of the first generation run its cubins; those of others have none.
+        assert_eq!(tiles::find(path, kernel, (8, 9)).unwrap().compute, (8, 0));
+        assert!([(7, 5), (9, 1), (10, 3)].iter().all(|compute| tiles::find(path, kernel, *compute).is_none()));
+    }
+    assert_eq!(count, tiles::cubins().len());
+}
+
 /// A copy of the kernel files in a folder of its own, removed when dropped.
 struct Copy(PathBuf);
 
@@ -158,7 +195,7 @@ impl Copy {
     fn new(name: &str) -> Copy {
         let folder = std::env::temp_dir().join(format!("upsweep-house-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
-        for file in walk(&source().join("ops"), &["cu", "cuh"]) {
+        for file in kernel_files(&source()) {
             let to = folder.join(file.strip_prefix(source()).unwrap());
             std::fs::create_dir_all(to.parent().unwrap()).unwrap();
             std::fs::copy(&file, to).unwrap();
@@ -199,6 +236,10 @@ fn a_kernel_file_without_an_entry_is_found_and_an_entry_settles_it() {
     assert_eq!(faults(&copy.0, &entries()), Vec::<String>::new());
     copy.write("98_toy.cu", TOY);
     assert_eq!(faults(&copy.0, &entries()), ["ops/reduce/cuda/98_toy.cu: no entry of a ladder names it"]);
+    // A tile kernel is a kernel file, too; the host's code beside the folder is none.
+    copy.write("96_toy.rs", TOY);
+    assert_eq!(faults(&copy.0, &entries()).len(), 2);
+    std::fs::remove_file(copy.0.join("ops/reduce/cuda/96_toy.rs")).unwrap();
     let mut with_toy = entries();
     with_toy.push(toy_entry());
     assert_eq!(faults(&copy.0, &with_toy), Vec::<String>::new());

@@ -1,8 +1,9 @@
 //! What the planner chooses on known devices, held so that a change of policy is a change of this file.
 
-use upsweep::device::caps::{Caps, CudaCaps};
-use upsweep::flow::{Arg, Step};
-use upsweep::ops::reduce::{ReduceProblem, plan};
+use upsweep::Error;
+use upsweep::device::caps::{Caps, CudaCaps, DeviceKind};
+use upsweep::flow::{Arg, Plan, Rung, Step, Tuning};
+use upsweep::ops::reduce::{Reduce, ReduceProblem, plan};
 use upsweep::types::{Accuracy, DType, Layout, Operator};
 
 fn launches(problem: &ReduceProblem, caps: &CudaCaps) -> Vec<(String, u32, u32)> {
@@ -104,5 +105,37 @@ fn sizes_are_counted_in_64_bits() {
         // A few MiB at most, whatever the size (cub#221 answered 1.8e19 bytes).
         assert!(plan.scratch_bytes() < 8 << 20);
         assert_eq!(problem.bytes(), n + 8);
+    }
+}
+
+#[test]
+fn tile_kernels_run_where_a_cubin_was_made_for_the_device() {
+    let rung = Rung::<Reduce>::find(DeviceKind::Cuda, "tiles").unwrap();
+    let of = |n| ReduceProblem::whole(Operator::Sum, DType::F32, n).unwrap();
+    let with = |n, caps: &CudaCaps| Plan::with_rung(&of(n), &Caps::Cuda(caps.clone()), rung, Tuning::default(), String::new());
+    for caps in CudaCaps::known() {
+        if caps.compute < (8, 0) {
+            assert!(matches!(with(5, &caps), Err(Error::NotClaimed { .. })));
+            continue;
+        }
+        // Any length: one block, or partial sums and one block, in parts of 2^30 elements.
+        for (n, parts) in [(0u64, 0), (4096, 0), (4097, 1), (1 << 30, 1), ((1 << 30) + 1, 2), ((1 << 33) + 5, 9)] {
+            let program = with(n, &caps).unwrap().program.unwrap();
+            let launches: Vec<_> = program.steps.iter().map(|Step::Launch(launch)| launch).collect();
+            assert_eq!(launches.len() as u64, parts + 1, "{n} on {}", caps.name);
+            let (last, before) = launches.split_last().unwrap();
+            let partials: u64 = before.iter().map(|launch| u64::from(launch.grid)).sum();
+            let length = if before.is_empty() { n } else { partials };
+            assert!(last.grid == 1 && last.args[2] == Arg::U64(length) && last.args[1] == Arg::Output { operand: 0 });
+            assert!(program.scratch_bytes >= 4 * partials);
+            let lengths = before.iter().map(|launch| match launch.args[2] {
+                Arg::U64(length) => length,
+                ref other => panic!("{other:?}"),
+            });
+            assert_eq!(lengths.sum::<u64>(), if before.is_empty() { 0 } else { n });
+        }
+        let later = CudaCaps { compute: (10, 3), ..caps.clone() };
+        let error = with(5, &later).unwrap_err();
+        assert!(error.to_string().contains("10.3") && matches!(error, Error::NotClaimed { .. }), "{error}");
     }
 }

@@ -722,6 +722,18 @@ fn rungs_claim_what_they_can_do() {
     }
     let rung = Rung::<Softmax>::find(DeviceKind::Cuda, "registers").unwrap();
     assert!(Plan::with_rung(&of(DType::F32, 3, 5), &caps, rung, Tuning { block: 96 }, String::new()).is_err());
+    // Tiles: the narrowest that holds a row; softmax of f32, rows of 32-bit distances.
+    for (cols, tile) in [(1, "softmax<32, 64>"), (64, "softmax<32, 64>"), (65, "softmax<4, 1024>"), (4097, "softmax<1, 16384>")] {
+        let plan = with("tiles", &of(DType::F32, 100, cols)).unwrap();
+        let program = plan.program.unwrap();
+        let [Step::Launch(launch)] = &program.steps[..] else { panic!("{program}") };
+        assert_eq!(launch.kernel.expression, tile);
+        assert_eq!(u64::from(launch.grid), 100u64.div_ceil(numbers(tile)[0]));
+    }
+    let log_softmax = SoftmaxProblem::rows_of(SoftmaxKind::LogSoftmax, DType::F32, 3, 5).unwrap();
+    for refused in [of(DType::F32, 3, 16_385), of(DType::F64, 3, 5), of(DType::F32, 1 << 31, 1), log_softmax, column] {
+        assert!(matches!(with("tiles", &refused), Err(upsweep::Error::NotClaimed { .. })), "{refused}");
+    }
     let unshifted = Rung::<Softmax>::find(DeviceKind::Cuda, "unshifted").unwrap();
     assert_eq!(unshifted.expect, Expect::Rejected("large_logits"));
 }

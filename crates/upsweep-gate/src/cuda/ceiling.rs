@@ -15,7 +15,7 @@ use upsweep::flow::{
 use upsweep::ops::reduce::{Reduce, ReduceDeviceOperands, ReducePlan, ReduceProblem, ReduceRung, Schedule};
 use upsweep::types::{DType, Operator};
 
-const FILE: KernelFile = KernelFile { path: "upsweep-gate/src/cuda/ceiling.cu", text: include_str!("ceiling.cu") };
+const FILE: KernelFile = KernelFile::cuda("upsweep-gate/src/cuda/ceiling.cu", include_str!("ceiling.cu"));
 
 /// One of the kernels that compete.
 #[derive(Clone, Copy)]

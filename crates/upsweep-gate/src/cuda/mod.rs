@@ -75,7 +75,7 @@ fn kernels_of<O: Judged>(plans: Vec<Plan<O>>) -> Vec<KernelSpec> {
     programs.flat_map(|program| program.steps).map(|Step::Launch(launch)| launch.kernel).collect()
 }
 
-const FILL_FILE: KernelFile = KernelFile { path: "upsweep-gate/src/cuda/closed_form.cu", text: include_str!("closed_form.cu") };
+const FILL_FILE: KernelFile = KernelFile::cuda("upsweep-gate/src/cuda/closed_form.cu", include_str!("closed_form.cu"));
 
 static FILL: ReduceRung = Rung {
     number: "0",

@@ -8,7 +8,7 @@ use upsweep::flow::{
 };
 use upsweep::ops::reduce::{Reduce, ReduceProblem, ReduceRung, Schedule};
 
-const FILE: KernelFile = KernelFile { path: "upsweep-gate/src/reduce/wrong.cu", text: include_str!("wrong.cu") };
+const FILE: KernelFile = KernelFile::cuda("upsweep-gate/src/reduce/wrong.cu", include_str!("wrong.cu"));
 
 const fn rung(name: &'static str) -> ReduceRung {
     Rung {

@@ -8,7 +8,7 @@ use upsweep::flow::{
 };
 use upsweep::ops::scan::{Scan, ScanProblem, ScanRung, Schedule};
 
-const FILE: KernelFile = KernelFile { path: "upsweep-gate/src/scan/wrong.cu", text: include_str!("wrong.cu") };
+const FILE: KernelFile = KernelFile::cuda("upsweep-gate/src/scan/wrong.cu", include_str!("wrong.cu"));
 
 const fn rung(name: &'static str) -> ScanRung {
     Rung {

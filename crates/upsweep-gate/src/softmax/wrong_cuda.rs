@@ -8,7 +8,7 @@ use upsweep::flow::{
 };
 use upsweep::ops::softmax::{Schedule, Softmax, SoftmaxProblem, SoftmaxRung};
 
-const FILE: KernelFile = KernelFile { path: "upsweep-gate/src/softmax/wrong.cu", text: include_str!("wrong.cu") };
+const FILE: KernelFile = KernelFile::cuda("upsweep-gate/src/softmax/wrong.cu", include_str!("wrong.cu"));
 
 const fn rung(name: &'static str) -> SoftmaxRung {
     Rung {

@@ -1,5 +1,8 @@
 //! What a CUDA plan does, as data: fills and launches with symbolic arguments. One executor runs every op's programs.
 
+use crate::device::caps::CudaCaps;
+use crate::error::{Error, Result};
+use crate::kernels::tiles::{self, Cubin};
 use std::fmt;
 
 /// A kernel source file of a ladder, embedded at build time.
@@ -9,6 +12,49 @@ pub struct KernelFile {
     pub path: &'static str,
     /// The text.
     pub text: &'static str,
+    /// What of it is compiled ahead of time (Rust tile kernels, see [`crate::kernels::tiles`]). Empty for CUDA C++, which
+    /// is compiled for the device found.
+    pub tiles: &'static [TileKernel],
+}
+
+impl KernelFile {
+    /// A file of CUDA C++.
+    pub const fn cuda(path: &'static str, text: &'static str) -> KernelFile {
+        KernelFile { path, text, tiles: &[] }
+    }
+
+    /// The embedded cubin of one of its tile kernels for a device.
+    ///
+    /// # Errors
+    /// [`Error::NotClaimed`] for a device that none was made for.
+    pub(crate) fn cubin(&self, kernel: &TileKernel, caps: &CudaCaps, rung: &str) -> Result<&'static Cubin> {
+        tiles::find(self.path, kernel, caps.compute).ok_or_else(|| {
+            let ((major, minor), devices) = (caps.compute, tiles::devices());
+            Error::NotClaimed {
+                rung: rung.to_string(),
+                why: format!("it is compiled ahead of time for {devices}; {} has {major}.{minor}", caps.name),
+            }
+        })
+    }
+}
+
+/// One instantiation of a Rust tile kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TileKernel {
+    /// The entry function.
+    pub function: &'static str,
+    /// Its const generics: the extents of a tile, in elements.
+    pub extents: &'static [u32],
+    /// Warps that compute; 0 leaves it to the compiler, which may add warps that only load.
+    pub worker_warps: u32,
+}
+
+impl TileKernel {
+    /// For instance `sum<4096>`: what a launch names.
+    pub fn expression(&self) -> String {
+        let extents: Vec<String> = self.extents.iter().map(u32::to_string).collect();
+        format!("{}<{}>", self.function, extents.join(", "))
+    }
 }
 
 /// One instantiation of a kernel template.
@@ -16,7 +62,8 @@ pub struct KernelFile {
 pub struct KernelSpec {
     /// The file that defines the template.
     pub file: KernelFile,
-    /// The C++ name expression, for instance `upsweep::reduce_divergent<upsweep::Sum<float>, upsweep::Elements, 256>`.
+    /// The C++ name expression, for instance `upsweep::reduce_divergent<upsweep::Sum<float>, upsweep::Elements, 256>`, or
+    /// [`TileKernel::expression`].
     pub expression: String,
 }
 

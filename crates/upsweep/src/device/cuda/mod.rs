@@ -21,7 +21,8 @@ pub use prepared::{Graph, GraphCapture, Prepared, Scope};
 
 use crate::device::caps::CudaCaps;
 use crate::error::{Error, Result};
-use crate::flow::{DeviceMut, DeviceRef, HostSlice, HostSliceMut, Launch, Op, Plan, Program, Step};
+use crate::flow::{DeviceMut, DeviceRef, HostSlice, HostSliceMut, KernelFile, Launch, Op, Plan, Program, Step};
+use crate::kernels::tiles;
 use crate::types::{Element, dispatch};
 use cache::Cache;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
@@ -289,16 +290,16 @@ impl Cuda {
     /// # Errors
     /// The first compilation that failed.
     pub fn precompile<'a>(&self, programs: impl IntoIterator<Item = &'a Program>) -> Result<()> {
-        let mut units: BTreeMap<String, (crate::flow::KernelFile, Vec<String>)> = BTreeMap::new();
+        let mut units: BTreeMap<String, (KernelFile, Vec<String>)> = BTreeMap::new();
         for program in programs {
             for (file, expressions) in units_of(program) {
                 units.insert(format!("{} {expressions:?}", file.path), (file, expressions));
             }
         }
-        if units.is_empty() {
-            return Ok(());
+        // What was compiled ahead of time needs no compiler.
+        if units.values().any(|(file, _)| file.tiles.is_empty()) {
+            self.compiler()?;
         }
-        self.compiler()?;
         let queue = Mutex::new(units.into_values());
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         let failure: Mutex<Option<Error>> = Mutex::new(None);
@@ -319,7 +320,11 @@ impl Cuda {
     }
 
     /// A kernel file's instantiations, loaded: from memory, from the cache, or compiled.
-    fn build(&self, file: crate::flow::KernelFile, expressions: &[String]) -> Result<Arc<Module>> {
+    fn build(&self, file: KernelFile, expressions: &[String]) -> Result<Arc<Module>> {
+        if !file.tiles.is_empty() {
+            let expression = expressions.first().map_or("", String::as_str);
+            return self.embedded(file, expression);
+        }
         let target = self.inner.caps.target();
         let source = nvrtc::full_source(file);
         // The compiler's version belongs to the key; without a compiler nothing can be built, so its absence shows here.
@@ -328,30 +333,52 @@ impl Cuda {
         parts.extend(nvrtc::OPTIONS);
         parts.extend(expressions.iter().map(String::as_str));
         let key = Cache::key(&parts);
+        let load = |artefact| Module::load(&self.inner.context, artefact);
+        self.loaded(key, |key| {
+            if let Some(module) = self.inner.cache.get(key).and_then(|artefact| load(artefact).ok()) {
+                return Ok(module);
+            }
+            let artefact = self.compiler()?.compile(file, expressions, &target)?;
+            self.inner.cache.put(key, &artefact);
+            load(artefact)
+        })
+    }
+
+    /// A tile kernel's embedded cubin, loaded.
+    fn embedded(&self, file: KernelFile, expression: &str) -> Result<Arc<Module>> {
+        let caps = &self.inner.caps;
+        let cubin = tiles::find_expression(file.path, expression, caps.compute).ok_or_else(|| Error::Compile {
+            kernel: expression.to_string(),
+            target: caps.target(),
+            log: format!("tile kernels are embedded for {}; `cargo xtask tiles` makes them", tiles::devices()),
+        })?;
+        self.loaded(format!("{} {expression}", file.path), |_| {
+            let symbols = vec![(expression.to_string(), cubin.symbol.to_string())];
+            Module::load(&self.inner.context, Artefact { cubin: cubin.image.to_vec(), symbols, log: String::new() })
+        })
+    }
+
+    /// The module of a key: what was loaded before, or what `load` gives.
+    fn loaded(&self, key: String, load: impl FnOnce(&str) -> Result<Module>) -> Result<Arc<Module>> {
         let modules = || self.inner.modules.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(module) = modules().get(&key) {
             return Ok(module.clone());
         }
-        let load = |artefact| Module::load(&self.inner.context, artefact);
-        let cached = self.inner.cache.get(&key).and_then(|artefact| load(artefact).ok());
-        let module = match cached {
-            Some(module) => module,
-            None => {
-                let artefact = self.compiler()?.compile(file, expressions, &target)?;
-                self.inner.cache.put(&key, &artefact);
-                load(artefact)?
-            }
-        };
+        let module = load(&key)?;
         Ok(modules().entry(key).or_insert(Arc::new(module)).clone())
     }
 }
 
-/// The compilations a program needs: one for each kernel file, with all its expressions.
-fn units_of(program: &Program) -> Vec<(crate::flow::KernelFile, Vec<String>)> {
-    let mut units: Vec<(crate::flow::KernelFile, Vec<String>)> = Vec::new();
+/// The modules a program needs: one for each kernel file with all its expressions, or one for each tile kernel.
+fn units_of(program: &Program) -> Vec<(KernelFile, Vec<String>)> {
+    let mut units: Vec<(KernelFile, Vec<String>)> = Vec::new();
     for Step::Launch(Launch { kernel, .. }) in &program.steps {
         let expression = &kernel.expression;
-        match units.iter_mut().find(|(file, _)| file.path == kernel.file.path) {
+        let is_tile = !kernel.file.tiles.is_empty();
+        let same = |(file, expressions): &&mut (KernelFile, Vec<String>)| {
+            file.path == kernel.file.path && (!is_tile || expressions.contains(expression))
+        };
+        match units.iter_mut().find(same) {
             Some((_, expressions)) if expressions.contains(expression) => {}
             Some((_, expressions)) => expressions.push(expression.clone()),
             None => units.push((kernel.file, vec![expression.clone()])),

@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn the_source_names_its_parts_for_messages() {
-        let file = KernelFile { path: "ops/reduce/cuda/x.cu", text: "// x" };
+        let file = KernelFile::cuda("ops/reduce/cuda/x.cu", "// x");
         let source = full_source(file);
         assert!(source.starts_with("#line 1 \"kernels/layer.cuh\"\n"));
         assert!(source.ends_with("#line 1 \"ops/reduce/cuda/x.cu\"\n// x\n"));

@@ -107,7 +107,12 @@ impl Cuda {
         let control = Arc::new(Control::new(self, program.control.bytes())?);
         let mut steps = Vec::with_capacity(program.steps.len());
         for Step::Launch(launch) in &program.steps {
-            let position = units.iter().position(|(file, _)| file.path == launch.kernel.file.path).unwrap_or(0);
+            let position = units
+                .iter()
+                .position(|(file, expressions)| {
+                    file.path == launch.kernel.file.path && expressions.contains(&launch.kernel.expression)
+                })
+                .unwrap_or(0);
             let function = modules[position].function(&launch.kernel.expression)?;
             let allow = |attribute, value: i32| {
                 // SAFETY: the function is loaded.

@@ -6,7 +6,7 @@ use super::ReduceRung;
 #[cfg(feature = "cpu")]
 use super::cpu;
 use super::plan::Schedule;
-use crate::flow::{Body, Claims, Expect, Explain, Forms, KernelFile, Rung};
+use crate::flow::{Body, Claims, Expect, Explain, Forms, KernelFile, Rung, TileKernel};
 use crate::types::{DType, Operator};
 
 /// What the teaching rungs of the document claim.
@@ -27,7 +27,7 @@ const ANY: Claims = Claims { forms: Forms::Any, ..WHOLE };
 /// Embeds a kernel file of this folder.
 macro_rules! kernel_file {
     ($name:literal) => {
-        KernelFile { path: concat!("ops/reduce/cuda/", $name), text: include_str!(concat!("cuda/", $name)) }
+        KernelFile::cuda(concat!("ops/reduce/cuda/", $name), include_str!(concat!("cuda/", $name)))
     };
 }
 
@@ -281,4 +281,24 @@ pub(super) static LADDER: &[ReduceRung] = &[
             source: "CUB, DeviceSegmentedReduce, for one group a segment",
         }
     ),
+    Rung {
+        number: "12",
+        name: "tiles",
+        claims: Claims { operators: &[Operator::Sum], dtypes: &[DType::F32], compute: (8, 0), ..WHOLE },
+        deterministic: true,
+        expect: Expect::Pass,
+        explain: Explain {
+            changed: "Rust instead of CUDA C++: the kernel adds whole tiles, and its compiler chooses threads, loads and the tree. Compiled ahead of time, a cubin for each architecture.",
+            helps: "Forty lines without a thread, a barrier or a shared array. It costs reach: no other dtype or operator without another cubin, and no device that none was made for.",
+            cost: "Reads n items, writes one partial sum a block; two launches, three beyond 2^30 items.",
+            source: "NVIDIA, CUDA Tile IR specification (2026)",
+        },
+        body: Body::Cuda {
+            file: KernelFile { tiles: TILES, ..kernel_file!("12_tiles.rs") },
+            schedule: Schedule::Tiles { blocks_per_multiprocessor: 4 },
+        },
+    },
 ];
+
+/// What is compiled of rung 12.
+const TILES: &[TileKernel] = &[TileKernel { function: "sum", extents: &[4096], worker_warps: 0 }];

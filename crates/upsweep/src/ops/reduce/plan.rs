@@ -52,6 +52,11 @@ pub enum Schedule {
     },
     /// Rows of any layout.
     Axes,
+    /// A resident grid of the file's one tile kernel, whose extent is the tile; then the kernel again, on its partials.
+    Tiles {
+        /// Blocks of a multiprocessor.
+        blocks_per_multiprocessor: u32,
+    },
 }
 
 /// Blocks among which a small input is spread before a thread takes more than one pack: fewer leave the memory system
@@ -295,6 +300,40 @@ impl Lowering<'_> {
     }
 }
 
+/// Elements of one launch of a tile kernel: its indices have 32 bits.
+const TILED_PART: u64 = 1 << 30;
+
+impl Lowering<'_> {
+    fn tiles(&mut self, rung: &ReduceRung, blocks_per_multiprocessor: u32) -> Result<()> {
+        let kernel = &self.file.tiles[0];
+        let cubin = self.file.cubin(kernel, self.caps, &rung.id())?;
+        let resident = u64::from(self.caps.multiprocessors * blocks_per_multiprocessor);
+        let grid = |length: u64| length.div_ceil(u64::from(kernel.extents[0])).clamp(1, resident);
+        let mut launch = |input: Arg, target: Arg, length: u64, grid: u64| {
+            let kernel = KernelSpec { file: self.file, expression: kernel.expression() };
+            let args = vec![input, target, Arg::U64(length)];
+            let step = Launch { kernel, grid: grid as u32, block: cubin.threads, shared_bytes: 0, args };
+            self.program.steps.push(Step::Launch(step));
+        };
+        let (size, length) = (self.problem.dtype().size(), self.problem.shape().length);
+        let first = self.problem.shape().offset * size;
+        let input = |element: u64| Arg::Input { operand: 0, bytes: first + element * size };
+        if grid(length) == 1 {
+            launch(input(0), Arg::Output { operand: 0 }, length, 1);
+            return Ok(());
+        }
+        let mut partials = 0;
+        for start in (0..length).step_by(TILED_PART as usize) {
+            let part = (length - start).min(TILED_PART);
+            launch(input(start), Arg::Scratch(partials * size), part, grid(part));
+            partials += grid(part);
+        }
+        launch(Arg::Scratch(0), Arg::Output { operand: 0 }, partials, 1);
+        self.program.scratch_bytes = partials * size;
+        Ok(())
+    }
+}
+
 /// Turns a rung's numbers into launches.
 pub(super) fn lower(
     rung: &'static ReduceRung,
@@ -364,6 +403,10 @@ pub(super) fn lower(
             launch.shared_bytes = stages * (stage_bytes + 16);
         }
         Schedule::Axes => low.axes()?,
+        Schedule::Tiles { blocks_per_multiprocessor } => {
+            tuning.block_size(0)?;
+            low.tiles(rung, blocks_per_multiprocessor)?;
+        }
     }
     if low.program.scratch_bytes > 0 {
         low.program.scratch_bytes += crate::flow::SCRATCH_ALIGNMENT;

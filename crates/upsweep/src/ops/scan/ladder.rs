@@ -27,7 +27,7 @@ const ANY: Claims = Claims { forms: Forms::Any, ..WHOLE };
 /// Embeds a kernel file of this folder.
 macro_rules! kernel_file {
     ($name:literal) => {
-        KernelFile { path: concat!("ops/scan/cuda/", $name), text: include_str!(concat!("cuda/", $name)) }
+        KernelFile::cuda(concat!("ops/scan/cuda/", $name), include_str!(concat!("cuda/", $name)))
     };
 }
 

@@ -7,7 +7,7 @@ use super::SoftmaxRung;
 use super::cpu;
 use super::oracle::ONLINE_LENGTH;
 use super::plan::Schedule;
-use crate::flow::{Body, Claims, Expect, Explain, Forms, KernelFile, Rung};
+use crate::flow::{Body, Claims, Expect, Explain, Forms, KernelFile, Rung, TileKernel};
 use crate::types::DType;
 
 /// Every float dtype and layout.
@@ -23,7 +23,7 @@ const TEACHING: Claims = Claims { dtypes: &[DType::F32, DType::F64], max_length:
 /// Embeds a kernel file of this folder.
 macro_rules! kernel_file {
     ($name:literal) => {
-        KernelFile { path: concat!("ops/softmax/cuda/", $name), text: include_str!(concat!("cuda/", $name)) }
+        KernelFile::cuda(concat!("ops/softmax/cuda/", $name), include_str!(concat!("cuda/", $name)))
     };
 }
 
@@ -193,4 +193,26 @@ pub(super) static LADDER: &[SoftmaxRung] = &[
             source: "Mission document, part C 1, turned by 90 degrees",
         }
     ),
+    Rung {
+        number: "7",
+        name: "tiles",
+        claims: Claims { dtypes: &[DType::F32], compute: (8, 0), max_length: 16384, ..ROWS },
+        deterministic: true,
+        expect: Expect::Pass,
+        explain: Explain {
+            changed: "Rust instead of CUDA C++: whole rows are one tile; maximum, sum and quotient are four operations on it. Compiled ahead of time, a cubin for each width and architecture.",
+            helps: "The tile stays on chip between them, so memory sees one read and one write as in rung 4, without a word about threads.",
+            cost: "One read and one write of every element; one launch; up to 16384 elements a row, padded to 64, 1024, 4096 or 16384.",
+            source: "NVIDIA, CUDA Tile IR specification (2026)",
+        },
+        body: Body::Cuda { file: KernelFile { tiles: TILES, ..kernel_file!("07_tiles.rs") }, schedule: Schedule::Tiles },
+    },
+];
+
+/// What is compiled of rung 7, narrowest first: rows and columns of a tile.
+const TILES: &[TileKernel] = &[
+    TileKernel { function: "softmax", extents: &[32, 64], worker_warps: 0 },
+    TileKernel { function: "softmax", extents: &[4, 1024], worker_warps: 0 },
+    TileKernel { function: "softmax", extents: &[1, 4096], worker_warps: 0 },
+    TileKernel { function: "softmax", extents: &[1, 16384], worker_warps: 16 },
 ];

@@ -8,7 +8,7 @@ use super::problem::{DTYPES, Masked, SoftmaxKind, SoftmaxProblem};
 use super::{Softmax, SoftmaxPlan, SoftmaxRung};
 use crate::device::caps::{Caps, CudaCaps, DeviceKind};
 use crate::error::{Error, Result};
-use crate::flow::{Arg, Body, Forms, KernelFile, KernelSpec, Launch, Plan, Program, Rung, Step, Tuning};
+use crate::flow::{Arg, Body, Forms, KernelFile, KernelSpec, Launch, Plan, Program, Rung, Step, TileKernel, Tuning};
 use crate::types::{DType, Dim, MAX_DIMS};
 
 /// The numbers that a CUDA rung supplies.
@@ -28,6 +28,8 @@ pub enum Schedule {
     },
     /// Rows of any strides.
     Axes,
+    /// The file's tile kernels, each for rows of up to so many elements: extents are rows and columns of a tile.
+    Tiles,
 }
 
 /// Chooses the rung for a problem on a device. Pure: needs no device.
@@ -89,6 +91,16 @@ pub(super) fn claim(rung: &SoftmaxRung, problem: &SoftmaxProblem) -> Result<()> 
     }
     if problem.cols() > claims.max_length {
         return missing(format!("it takes rows of up to {} elements", claims.max_length));
+    }
+    if let Body::Cuda { schedule: Schedule::Tiles, .. } = rung.body {
+        if problem.kind() != SoftmaxKind::Softmax {
+            return missing(format!("it gives {}", SoftmaxKind::Softmax));
+        }
+        // Its indices have 32 bits.
+        let limit = i32::MAX as u64;
+        if problem.rows() > limit || problem.pitch() < 0 || problem.pitch() as u64 > limit {
+            return missing(format!("it takes up to {limit} rows, at most that many elements apart"));
+        }
     }
     if let Body::Cuda { schedule: Schedule::Registers, .. } = rung.body {
         let held = longest_in_registers(problem.dtype(), problem.cols());
@@ -282,6 +294,20 @@ impl Lowering<'_> {
         }
     }
 
+    fn tiles(&mut self, rung: &SoftmaxRung) -> Result<()> {
+        let p = self.problem;
+        let columns = |kernel: &&TileKernel| u64::from(kernel.extents[1]) >= p.cols();
+        let Some(kernel) = self.file.tiles.iter().find(columns) else {
+            return Err(Error::NotClaimed { rung: rung.id(), why: format!("no tile of it holds {} elements", p.cols()) });
+        };
+        let cubin = self.file.cubin(kernel, self.caps, &rung.id())?;
+        let grid = p.rows().div_ceil(u64::from(kernel.extents[0])).max(1) as u32;
+        let args = self.plain_rows();
+        let kernel = KernelSpec { file: self.file, expression: kernel.expression() };
+        self.program.steps.push(Step::Launch(Launch { kernel, grid, block: cubin.threads, shared_bytes: 0, args }));
+        Ok(())
+    }
+
     fn axes(&mut self) {
         let p = self.problem;
         let along = p.shape().reduced.first().map_or(1, |dim| dim.stride.unsigned_abs());
@@ -325,6 +351,10 @@ pub(super) fn lower(
         Schedule::Axes => {
             tuning.block_size(0)?;
             low.axes();
+        }
+        Schedule::Tiles => {
+            tuning.block_size(0)?;
+            low.tiles(rung)?;
         }
     }
     if low.program.scratch_bytes > 0 {
