@@ -748,6 +748,19 @@ mod tests {
         );
     }
 
+    /// A level at which a rung has no case fails for that rung: every CUDA rung is for some huge case.
+    #[test]
+    fn every_cuda_rung_has_a_huge_case() {
+        let caps = Caps::Cuda(upsweep::device::caps::CudaCaps::known().remove(4));
+        upsweep::for_each_op!(O => {
+            let cases = O::huge_cases();
+            for candidate in Candidate::<O>::ladder(&caps) {
+                let planned = cases.iter().any(|case| plan_of(&candidate, &case.problem, &caps).is_ok());
+                assert!(planned, "{:?}", candidate.rung);
+            }
+        });
+    }
+
     #[test]
     fn unknown_rungs_are_typed_errors() {
         let selection = Selection { rungs: vec!["no such".into()], ..Selection::default() };

@@ -5,9 +5,9 @@ use crate::families::Family;
 use crate::judged::{Ask, Huge};
 use crate::pairwise::Axes;
 use std::fmt;
-use upsweep::ops::reduce::oracle::Expected;
+use upsweep::ops::reduce::oracle::{Expected, Near, Overflow, tree_bound};
 use upsweep::ops::reduce::{Reduce, ReduceProblem};
-use upsweep::types::{Accuracy, DType, Operator};
+use upsweep::types::{Accuracy, DType, Kind, Operator};
 
 /// One question: which problem, on which data, at which address.
 #[derive(Clone, Debug, PartialEq)]
@@ -146,7 +146,7 @@ pub(super) fn determinism_cases(level: Level) -> Vec<Case> {
 /// Beyond 2^31 and beyond 2^32 elements, not a multiple of anything, the marked element last or past the point where a
 /// 32-bit index wraps.
 pub(super) fn huge_cases() -> Vec<Huge<Reduce>> {
-    use DType::{I32, U8};
+    use DType::{F32, I32, U8};
     use Operator::{ArgMax, Max, Sum};
     let cases = [
         (Sum, U8, (1 << 31) + 17, (1 << 31) + 16),
@@ -155,6 +155,7 @@ pub(super) fn huge_cases() -> Vec<Huge<Reduce>> {
         (ArgMax, U8, (1 << 32) + 4099, (1 << 32) + 7),
         (Sum, I32, (1 << 31) + 17, (1 << 31) + 16),
         (Max, I32, (1 << 31) + 17, (1 << 31) + 16),
+        (Sum, F32, (1 << 31) + 17, u64::MAX),
     ];
     let case = |(operator, dtype, length, marked)| huge(operator, dtype, length, marked);
     cases.into_iter().filter_map(case).collect()
@@ -166,8 +167,18 @@ fn huge(operator: Operator, dtype: DType, length: u64, marked: u64) -> Option<Hu
     Some(Huge { problem, period: 251, marked, windows: vec![(0, 1)], answer })
 }
 
-/// The exact answer for sum, max and argmax of integers.
+/// The answer for sum, max and argmax of integers, and for sums of floats.
 fn answer(case: &Huge<Reduce>, _: u64) -> Expected {
+    let (length, period) = (case.problem.shape().length, case.period);
+    let triangle = |k: u64| i128::from(k) * i128::from(k.saturating_sub(1)) / 2;
+    // Of whole numbers from 0 to the period, again and again.
+    let sum = i128::from(length / period) * triangle(period) + triangle(length % period);
+    let row = case.problem.dtype().row();
+    if row.kind == Kind::Float {
+        let (value, u) = (sum as f64, row.unit_roundoff);
+        let bound = tree_bound(u, length, value) + u * value;
+        return Expected::Near(Near { value, bound, overflow: Overflow::default() });
+    }
     let greatest = match case.problem.dtype() {
         DType::U8 => i128::from(u8::MAX),
         _ => i128::from(i32::MAX),
@@ -175,17 +186,14 @@ fn answer(case: &Huge<Reduce>, _: u64) -> Expected {
     Expected::Exact(match case.problem.operator() {
         Operator::ArgMax => case.marked.into(),
         Operator::Max => greatest,
-        _ => {
-            let (length, period, marked) = (case.problem.shape().length, case.period, case.marked);
-            let triangle = |k: u64| i128::from(k) * i128::from(k.saturating_sub(1)) / 2;
-            i128::from(length / period) * triangle(period) + triangle(length % period) - i128::from(marked % period) + greatest
-        }
+        _ => sum - i128::from(case.marked % period) + greatest,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::judged::Judged;
     use std::collections::HashSet;
 
     #[test]
@@ -230,8 +238,16 @@ mod tests {
         let direct: i128 = (0..1000).map(|i| if i == 999 { 255 } else { i % 251 }).sum();
         assert_eq!(small.expected(), [Expected::Exact(direct)]);
         let all = huge_cases();
-        assert_eq!(all.len(), 6);
+        assert_eq!(all.len(), 7);
         assert_eq!(all[3].expected(), [Expected::Exact((1 << 32) + 7)]);
-        assert!(all.iter().all(|c| c.marked < c.problem.shape().length && c.problem.shape().length > 1 << 31));
+        let is_float = |case: &Huge<Reduce>| case.problem.dtype().row().kind == Kind::Float;
+        assert!(all.iter().all(|c| is_float(c) != (c.marked < c.problem.shape().length)));
+        assert!(all.iter().all(|c| c.problem.shape().length > 1 << 31));
+        let small = huge(Operator::Sum, DType::F32, 1000, u64::MAX).unwrap();
+        let data: Vec<f32> = (0..1000).map(|i| (i % 251) as f32).collect();
+        let oracle = Reduce::reference(&small.problem, (&data[..]).into()).unwrap();
+        let (Expected::Near(closed), Expected::Near(direct)) = (&small.expected()[0], &oracle[0]) else { panic!("{oracle:?}") };
+        assert_eq!(closed.value, direct.value);
+        assert!(closed.bound >= direct.bound && closed.bound <= 1.1 * direct.bound, "{closed:?} {direct:?}");
     }
 }

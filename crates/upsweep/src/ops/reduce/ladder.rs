@@ -295,7 +295,7 @@ pub(super) static LADDER: &[ReduceRung] = &[
         },
         body: Body::Cuda {
             file: KernelFile { tiles: TILES, ..kernel_file!("12_tiles.rs") },
-            schedule: Schedule::Tiles { blocks_per_multiprocessor: 4 },
+            schedule: Schedule::Tiles { blocks_per_multiprocessor: 4, tiles_of_block: 16 },
         },
     },
 ];

@@ -52,10 +52,12 @@ pub enum Schedule {
     },
     /// Rows of any layout.
     Axes,
-    /// A resident grid of the file's one tile kernel, whose extent is the tile; then the kernel again, on its partials.
+    /// The file's one tile kernel, whose extent is the tile; then the kernel again, on its partials.
     Tiles {
-        /// Blocks of a multiprocessor.
+        /// Blocks of a multiprocessor among which a short input is spread.
         blocks_per_multiprocessor: u32,
+        /// Tiles that a block adds at most, one after the other: what keeps a long sum within its bound.
+        tiles_of_block: u32,
     },
 }
 
@@ -304,11 +306,14 @@ impl Lowering<'_> {
 const TILED_PART: u64 = 1 << 30;
 
 impl Lowering<'_> {
-    fn tiles(&mut self, rung: &ReduceRung, blocks_per_multiprocessor: u32) -> Result<()> {
+    fn tiles(&mut self, rung: &ReduceRung, blocks_per_multiprocessor: u32, tiles_of_block: u32) -> Result<()> {
         let kernel = &self.file.tiles[0];
         let cubin = self.file.cubin(kernel, self.caps, &rung.id())?;
         let resident = u64::from(self.caps.multiprocessors * blocks_per_multiprocessor);
-        let grid = |length: u64| length.div_ceil(u64::from(kernel.extents[0])).clamp(1, resident);
+        let grid = |length: u64| {
+            let tiles = length.div_ceil(u64::from(kernel.extents[0]));
+            tiles.clamp(1, resident).max(tiles.div_ceil(u64::from(tiles_of_block)))
+        };
         let mut launch = |input: Arg, target: Arg, length: u64, grid: u64| {
             let kernel = KernelSpec { file: self.file, expression: kernel.expression() };
             let args = vec![input, target, Arg::U64(length)];
@@ -403,9 +408,9 @@ pub(super) fn lower(
             launch.shared_bytes = stages * (stage_bytes + 16);
         }
         Schedule::Axes => low.axes()?,
-        Schedule::Tiles { blocks_per_multiprocessor } => {
+        Schedule::Tiles { blocks_per_multiprocessor, tiles_of_block } => {
             tuning.block_size(0)?;
-            low.tiles(rung, blocks_per_multiprocessor)?;
+            low.tiles(rung, blocks_per_multiprocessor, tiles_of_block)?;
         }
     }
     if low.program.scratch_bytes > 0 {
