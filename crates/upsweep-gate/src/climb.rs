@@ -379,6 +379,8 @@ mod tests {
         assert!(matches!(refuse(float_only), GateError::Library(upsweep::Error::UnsupportedDType { .. })));
         let empty = ClimbOptions { n: 0, ..options(&["max"]) };
         assert!(matches!(refuse(empty), GateError::Library(upsweep::Error::EmptyInput { .. })));
+        let error = refuse(ClimbOptions { peers: vec!["no such library".into()], ..options(&["sum"]) });
+        assert!(matches!(error, GateError::InvalidArgument { argument: "peer", .. }), "{error}");
     }
 
     #[test]

@@ -94,7 +94,8 @@ impl<O: Op> std::fmt::Debug for Prepared<O> {
 }
 
 impl Cuda {
-    /// Builds or loads a plan's kernels and allocates its control block.
+    /// Builds or loads a plan's kernels, and allocates and zeroes its control block (`8 * words + 16` bytes). Waits for
+    /// what the context's default stream holds.
     ///
     /// # Errors
     /// [`Error::NotClaimed`] for a CPU plan; [`Error::Unavailable`] without NVRTC; [`Error::Compile`]; [`Error::Driver`].
