@@ -119,7 +119,7 @@ fn tile_kernels_run_where_a_cubin_was_made_for_the_device() {
             continue;
         }
         // Any length: one block, or partial sums and one block, in parts of 2^30 elements.
-        for (n, parts) in [(0u64, 0), (4096, 0), (4097, 1), (1 << 30, 1), ((1 << 30) + 1, 2), ((1 << 33) + 5, 9)] {
+        for (n, parts) in [(0u64, 0), (8192, 0), (8193, 1), (1 << 30, 1), ((1 << 30) + 1, 2), ((1 << 33) + 5, 9)] {
             let program = with(n, &caps).unwrap().program.unwrap();
             let launches: Vec<_> = program.steps.iter().map(|Step::Launch(launch)| launch).collect();
             assert_eq!(launches.len() as u64, parts + 1, "{n} on {}", caps.name);

@@ -20,42 +20,42 @@ pub const COMPILER: &str = "cutile 0.5.0, tileiras 13.5.37";
 
 /// The kernel files they were made from, each with its SHA-256.
 pub const SOURCES: &[(&str, &str)] = &[
-    ("ops/reduce/cuda/12_tiles.rs", "c36a390b079547c5ebd0f162121b3a0ea69d81c2ba849daed3186f55d59e9920"),
+    ("ops/reduce/cuda/12_tiles.rs", "1fa05e4254016b40bf6c8c6e5ba17d857dce29f0262229858780c22cac02bdeb"),
     ("ops/softmax/cuda/07_tiles.rs", "28aeeac58edda78ddfc47686040d83f049f41d9e5ca5886e97ecfcb2e3f545ae"),
 ];
 
 pub(super) static CUBINS: &[Cubin] = &[
     Cubin {
         file: "ops/reduce/cuda/12_tiles.rs",
-        expression: "sum<4096>",
+        expression: "sum<8192>",
         compute: (8, 0),
         threads: 128,
         symbol: "sum_entry",
-        image: image!("reduce-sum-4096-sm_80.cubin"),
+        image: image!("reduce-sum-8192-sm_80.cubin"),
     },
     Cubin {
         file: "ops/reduce/cuda/12_tiles.rs",
-        expression: "sum<4096>",
+        expression: "sum<8192>",
         compute: (9, 0),
-        threads: 128,
+        threads: 256,
         symbol: "sum_entry",
-        image: image!("reduce-sum-4096-sm_90.cubin"),
+        image: image!("reduce-sum-8192-sm_90.cubin"),
     },
     Cubin {
         file: "ops/reduce/cuda/12_tiles.rs",
-        expression: "sum<4096>",
+        expression: "sum<8192>",
         compute: (10, 0),
-        threads: 128,
+        threads: 256,
         symbol: "sum_entry",
-        image: image!("reduce-sum-4096-sm_100.cubin"),
+        image: image!("reduce-sum-8192-sm_100.cubin"),
     },
     Cubin {
         file: "ops/reduce/cuda/12_tiles.rs",
-        expression: "sum<4096>",
+        expression: "sum<8192>",
         compute: (12, 0),
-        threads: 128,
+        threads: 256,
         symbol: "sum_entry",
-        image: image!("reduce-sum-4096-sm_120.cubin"),
+        image: image!("reduce-sum-8192-sm_120.cubin"),
     },
     Cubin {
         file: "ops/softmax/cuda/07_tiles.rs",

@@ -24,7 +24,7 @@ pub(super) const CHUNK: usize = 1 << 16;
 const STREAMS: usize = 4;
 
 /// Vectors that are combined pairwise before they meet a lane's state: two of them for a stream are the 512 bytes of its
-/// turn. With turns of half that length a sum reads a tenth less, on two cores of a Xeon.
+/// turn.
 const FOLD: usize = 8;
 
 /// Elements that fill a 32-byte register, where a state of this size is what a lane holds.
