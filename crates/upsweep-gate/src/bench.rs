@@ -65,6 +65,7 @@ pub fn bench<O: Judged>(
     if problems.is_empty() {
         return refuse("operators, dtypes, sizes", "nothing that goes together".into(), "at least one problem is needed");
     }
+    options.peers.iter().try_for_each(|peer| target.open_peer(peer))?;
     let mut record = context.record(Kind::Bench, target, options.seed);
     let total = problems.len() as u64;
     for (done, (shape, problem)) in problems.into_iter().enumerate() {
@@ -126,6 +127,10 @@ mod tests {
         assert_eq!(record.rows.len(), 9);
         assert!(record.rows.iter().all(|row| row.verified && row.seconds.is_some()), "{:#?}", record.rows);
         assert_eq!(record.rows[2].shape, "33 x 10, first axis");
+        let peers = BenchOptions { peers: vec!["no such library".into()], ..options.clone() };
+        let nothing_before = &mut |step: Progress| panic!("measured before it was refused: {}", step.what);
+        let error = bench::<Reduce>(&mut target, &peers, &Context::default(), nothing_before).unwrap_err();
+        assert!(matches!(error, GateError::InvalidArgument { argument: "peer", .. }), "{error}");
         let nothing = BenchOptions { operators: vec!["logsumexp".into()], dtypes: vec![DType::U8], ..options };
         assert!(matches!(
             bench::<Reduce>(&mut target, &nothing, &Context::default(), &mut |_| {}),

@@ -60,6 +60,7 @@ pub fn climb<O: Judged>(
     }
     let caps = target.caps();
     let candidates = Selection { rungs: options.rungs.clone(), ..Selection::default() }.candidates::<O>(&caps)?;
+    options.peers.iter().try_for_each(|peer| target.open_peer(peer))?;
     let mut record = context.record(Kind::Ladder, target, options.seed);
     let total = (options.operators.len() * candidates.len()) as u64 + 2;
     let mut done = 0;
@@ -379,7 +380,9 @@ mod tests {
         assert!(matches!(refuse(float_only), GateError::Library(upsweep::Error::UnsupportedDType { .. })));
         let empty = ClimbOptions { n: 0, ..options(&["max"]) };
         assert!(matches!(refuse(empty), GateError::Library(upsweep::Error::EmptyInput { .. })));
-        let error = refuse(ClimbOptions { peers: vec!["no such library".into()], ..options(&["sum"]) });
+        let peers = ClimbOptions { peers: vec!["no such library".into()], ..options(&["sum"]) };
+        let nothing_before = &mut |step: Progress| panic!("measured before it was refused: {}", step.what);
+        let error = climb::<Reduce>(&mut target(), &peers, &Context::default(), nothing_before).unwrap_err();
         assert!(matches!(error, GateError::InvalidArgument { argument: "peer", .. }), "{error}");
     }
 

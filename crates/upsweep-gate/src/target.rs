@@ -86,17 +86,25 @@ pub trait Target<O: Judged>: Machine {
         None
     }
 
-    /// Verifies and times another library (a shared library that `peers/README.md` describes) on this target's own
-    /// buffers; `None` where the library does not have the problem.
+    /// Opens another library (a shared library that `peers/README.md` describes), once: before anything is timed, so that
+    /// a wrong path costs no measurement.
     ///
     /// # Errors
-    /// [`crate::GateError::InvalidArgument`] where the device has no peers; what the library or the driver refuses.
-    fn peer(&mut self, path: &Path, _problem: &O::Problem, _request: &TimingRequest) -> Result<Option<Row>> {
+    /// [`crate::GateError::InvalidArgument`] where the device has no peers, or the path is no such library.
+    fn open_peer(&mut self, path: &Path) -> Result<()> {
         Err(GateError::InvalidArgument {
             argument: "peer",
             got: path.display().to_string(),
             allowed: "peers are libraries for CUDA devices; the CPU's are measured by the programs in peers/".into(),
         })
+    }
+
+    /// Verifies and times another library on this target's own buffers; `None` where the library does not have the problem.
+    ///
+    /// # Errors
+    /// As [`Target::open_peer`]; what the library or the driver refuses.
+    fn peer(&mut self, path: &Path, _problem: &O::Problem, _request: &TimingRequest) -> Result<Option<Row>> {
+        self.open_peer(path).map(|()| None)
     }
 
     /// Times the plan that was verified. The token is the only way to a plan here: see [`Timing::measure`].

@@ -352,11 +352,16 @@ impl<O: Judged> Target<O> for CudaTarget {
         Some(self.huge(plan, case, request))
     }
 
+    fn open_peer(&mut self, path: &Path) -> Result<()> {
+        if !self.peers.contains_key(path) {
+            self.peers.insert(path.to_path_buf(), Peer::open(path)?);
+        }
+        Ok(())
+    }
+
     fn peer(&mut self, path: &Path, problem: &O::Problem, request: &TimingRequest) -> Result<Option<Row>> {
-        let peer = match self.peers.remove(path) {
-            Some(peer) => peer,
-            None => Peer::open(path)?,
-        };
+        Target::<O>::open_peer(self, path)?;
+        let Some(peer) = self.peers.remove(path) else { return Ok(None) };
         let row = self.time_peer::<O>(&peer, problem, request);
         self.peers.insert(path.to_path_buf(), peer);
         row
