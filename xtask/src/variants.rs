@@ -26,9 +26,10 @@ pub(crate) fn devices() -> Vec<CudaCaps> {
     let mut devices = CudaCaps::known();
     devices.sort_by_key(|d| d.compute);
     devices.dedup_by_key(|d| d.compute);
-    // The consumer form of the newest architecture: planned like the newest known one, compiled for its own target.
+    // The consumer form of the newest architecture: as the newest known one, with less shared memory and a target of its own.
     if let Some(newest) = devices.last().cloned() {
-        devices.push(CudaCaps { name: "a device of compute capability 12.0".into(), compute: (12, 0), ..newest });
+        let name = "a device of compute capability 12.0".into();
+        devices.push(CudaCaps { name, compute: (12, 0), shared_bytes_per_block: 99 << 10, ..newest });
     }
     devices
 }

@@ -2,13 +2,13 @@
 //! with a device.
 #![cfg(feature = "cuda")]
 
-use cudarc::driver::{DevicePtr, result};
+use cudarc::driver::DeviceRepr;
 use upsweep::Error;
 use upsweep::device::caps::{Caps, DeviceKind};
 use upsweep::device::cuda::Cuda;
 use upsweep::flow::{DeviceMut, DeviceRef, HostSlice, Op, Plan, Rung, Tuning};
 use upsweep::ops::scan::oracle::{Expected, reference};
-use upsweep::ops::scan::{self, Scan, ScanDeviceOperands, ScanProblem, ScanSpec};
+use upsweep::ops::scan::{self, Scan, ScanDeviceOperands, ScanPlan, ScanProblem, ScanSpec};
 use upsweep::types::{DType, Element, Layout, Operator};
 
 fn integers(n: usize) -> Vec<i32> {
@@ -21,6 +21,19 @@ fn fits(got: impl Element, expected: &Expected) -> bool {
         Expected::Nan => got.to_f64().is_nan(),
         Expected::Near(near) => got.to_f64() == near.value || (got.to_f64() - near.value).abs() <= near.bound,
     }
+}
+
+/// The plans of those rungs that take the problem on the device.
+fn plans(problem: &ScanProblem, caps: &Caps, rungs: &[&str]) -> Vec<ScanPlan> {
+    let with = |name: &&str| {
+        let rung = Rung::<Scan>::find(DeviceKind::Cuda, name).unwrap();
+        match Plan::with_rung(problem, caps, rung, Tuning::default(), "a test".into()) {
+            Ok(plan) => Some(plan),
+            Err(Error::NotClaimed { .. }) => None,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    rungs.iter().filter_map(with).collect()
 }
 
 #[test]
@@ -70,62 +83,34 @@ fn every_rung_of_the_scan_ladder_answers_as_the_oracle_does() {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn a_plan_prepared_while_the_default_stream_is_busy_starts_from_zeroed_memory() {
-    // Control memory is zeroed in the default stream, which our streams do not wait for: behind other work, the zeros came
-    // while the call ran, took the tickets back, and the tiles from there on were never written.
-    let cuda = Cuda::new(0).unwrap();
-    let caps = Caps::Cuda(cuda.caps().clone());
-    let ints = integers(1 << 20);
-    let input = cuda.upload(&ints).unwrap();
-    let rung = Rung::<Scan>::find(DeviceKind::Cuda, "look_back").unwrap();
-    let problem = ScanProblem::whole(ScanSpec::inclusive(Operator::Max), DType::I32, 1 << 20).unwrap();
-    let plan = Plan::with_rung(&problem, &caps, rung, Tuning::default(), "a test".into()).unwrap();
-    let expected = reference(&problem, HostSlice::from(&ints[..])).unwrap();
-    let busy = cuda.stream().alloc_zeros::<u8>(1 << 30).unwrap();
-    cuda.stream().synchronize().unwrap();
-    let (address, _recorded) = busy.device_ptr(cuda.stream());
-    for _ in 0..10 {
-        for _ in 0..20 {
-            // SAFETY: the allocation has that many bytes, and lives until the test ends.
-            unsafe { result::memset_d8_sync(address, 1, 1 << 30) }.unwrap();
-        }
-        let got = scan::run_plan::<_, i32, i32>(&cuda, &plan, &input).unwrap().values;
-        assert_eq!(got.iter().zip(&expected).position(|(got, expected)| !fits(*got, expected)), None);
-    }
-}
-
-#[test]
-#[ignore = "needs a CUDA device"]
-fn a_prepared_look_back_answers_a_thousand_times_and_in_place() {
+fn a_prepared_single_pass_answers_a_thousand_times_and_in_place() {
     // AcceleratedKernels.jl#91: right in one run proves little.
     let cuda = Cuda::new(0).unwrap();
     let n = 524_288usize;
     let trues = cuda.upload(&vec![1u8; n]).unwrap();
     let caps = Caps::Cuda(cuda.caps().clone());
-    let rung = Rung::<Scan>::find(DeviceKind::Cuda, "look_back").unwrap();
     let problem = ScanProblem::whole(ScanSpec::inclusive(Operator::Sum), DType::U8, n as u64).unwrap();
-    let plan = Plan::with_rung(&problem, &caps, rung, Tuning::default(), "a test".into()).unwrap();
-    let mut prepared = cuda.prepare(&plan).unwrap();
     let stream = cuda.stream().clone();
     let mut output = cuda.upload(&vec![0u64; n]).unwrap();
-    for call in 0..1000 {
-        cuda.scope(&stream, |scope| {
-            let (input, output) = (DeviceRef::of::<u8, _>(&trues, &stream), DeviceMut::of::<u64, _>(&mut output, &stream));
-            scope.enqueue(&mut prepared, ScanDeviceOperands { input, output }, None)
-        })
-        .unwrap();
-        if call % 100 == 0 {
-            let sums = cuda.download(&output).unwrap();
-            assert!(sums.iter().zip(1..).all(|(sum, count)| *sum == count), "call {call}");
+    for plan in plans(&problem, &caps, &["look_back", "look_ahead"]) {
+        let mut prepared = cuda.prepare(&plan).unwrap();
+        for call in 0..1000 {
+            cuda.scope(&stream, |scope| {
+                let (input, output) = (DeviceRef::of::<u8, _>(&trues, &stream), DeviceMut::of::<u64, _>(&mut output, &stream));
+                scope.enqueue(&mut prepared, ScanDeviceOperands { input, output }, None)
+            })
+            .unwrap();
+            if call % 100 == 0 {
+                let sums = cuda.download(&output).unwrap();
+                assert!(sums.iter().zip(1..).all(|(sum, count)| *sum == count), "call {call} of {plan}");
+            }
         }
     }
     let host = integers(100_003);
     let spec = ScanSpec::exclusive_from(Operator::Max, -5i32);
     let apart = scan::scan::<_, i32, i32>(&cuda, spec, &cuda.upload(&host).unwrap(), None, None).unwrap().values;
     let problem = ScanProblem::whole(spec, DType::I32, host.len() as u64).unwrap();
-    for rung in ["look_back", "three_phase", "axes"] {
-        let rung = Rung::<Scan>::find(DeviceKind::Cuda, rung).unwrap();
-        let plan = Plan::with_rung(&problem, &caps, rung, Tuning::default(), "a test".into()).unwrap();
+    for plan in plans(&problem, &caps, &["look_back", "look_ahead", "three_phase", "axes"]) {
         let mut prepared = cuda.prepare(&plan).unwrap();
         let mut memory = cuda.upload(&host).unwrap();
         let mut scratch = cuda.upload(&vec![0xffu8; plan.scratch_bytes().max(1) as usize]).unwrap();
@@ -137,21 +122,99 @@ fn a_prepared_look_back_answers_a_thousand_times_and_in_place() {
             scope.enqueue(&mut prepared, ScanDeviceOperands { input, output }, Some(scratch))
         })
         .unwrap();
-        assert_eq!(cuda.download(&memory).unwrap(), apart, "{}", rung.id());
+        assert_eq!(cuda.download(&memory).unwrap(), apart, "{plan}");
     }
 }
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn three_phases_give_the_same_bits_in_every_run() {
+fn deterministic_rungs_give_the_same_bits_in_every_run() {
     let cuda = Cuda::new(0).unwrap();
+    let caps = Caps::Cuda(cuda.caps().clone());
     let floats: Vec<f32> = integers((1 << 22) + 77).iter().map(|v| *v as f32 / 1000.0).collect();
     let x = cuda.upload(&floats).unwrap();
-    let bits = || -> Vec<u32> { scan::cumsum(&cuda, &x).unwrap().into_iter().map(f32::to_bits).collect() };
-    let first = bits();
-    for _ in 0..20 {
-        assert!(first == bits());
+    let problem = ScanProblem::whole(ScanSpec::inclusive(Operator::Sum), DType::F32, floats.len() as u64).unwrap();
+    for plan in plans(&problem, &caps, &["three_phase", "look_ahead"]) {
+        let bits = || -> Vec<u32> {
+            scan::run_plan::<_, f32, f32>(&cuda, &plan, &x).unwrap().values.into_iter().map(f32::to_bits).collect()
+        };
+        let first = bits();
+        for _ in 0..20 {
+            assert!(first == bits(), "{plan}");
+        }
     }
+}
+
+/// Scans a part of a larger array into a part of another one, for every pair of addresses within 16 bytes.
+fn at_every_address<T: Element + DeviceRepr + FromInt, R: Element>(cuda: &Cuda, operator: Operator) {
+    const N: usize = 50_021;
+    let caps = Caps::Cuda(cuda.caps().clone());
+    let stream = cuda.stream();
+    let host: Vec<T> = integers(N + 16).into_iter().map(T::from_int).collect();
+    let input = cuda.upload(&host).unwrap();
+    let mut output = stream.alloc_zeros::<u8>((N + 32) * size_of::<R>()).unwrap();
+    for spec in [ScanSpec::inclusive(operator), ScanSpec::exclusive(operator).reversed()] {
+        let problem = ScanProblem::whole(spec, T::DTYPE, N as u64).unwrap();
+        for plan in plans(&problem, &caps, &["look_back", "look_ahead", "three_phase"]) {
+            let mut prepared = cuda.prepare(&plan).unwrap();
+            let mut scratch = stream.alloc_zeros::<u8>(plan.scratch_bytes().max(1) as usize).unwrap();
+            for from in 0..16 / size_of::<T>() {
+                let expected = reference(&problem, HostSlice::from(&host[from..from + N])).unwrap();
+                for to in 0..16 / size_of::<R>() {
+                    stream.memset_zeros(&mut output).unwrap();
+                    {
+                        // SAFETY: every bit pattern of these types is a value.
+                        let mut results = unsafe { output.transmute_mut::<R>(N + 32) }.unwrap();
+                        let (elements, mut part) = (input.slice(from..from + N), results.slice_mut(to..to + N));
+                        cuda.scope(stream, |scope| {
+                            let input = DeviceRef::of::<T, _>(&elements, stream);
+                            let output = DeviceMut::of::<R, _>(&mut part, stream);
+                            let scratch = DeviceMut::of::<u8, _>(&mut scratch, stream);
+                            scope.enqueue(&mut prepared, ScanDeviceOperands { input, output }, Some(scratch))
+                        })
+                        .unwrap();
+                    }
+                    let bytes = cuda.download(&output).unwrap();
+                    let (before, rest) = bytes.split_at(to * size_of::<R>());
+                    let (results, behind) = rest.split_at(N * size_of::<R>());
+                    assert!(before.iter().chain(behind).all(|byte| *byte == 0), "{plan}: wrote outside, {from} to {to}");
+                    // SAFETY: as many bytes as a value has, at any alignment.
+                    let got = results.chunks(size_of::<R>()).map(|bytes| unsafe { bytes.as_ptr().cast::<R>().read_unaligned() });
+                    let wrong = got.zip(&expected).position(|(got, expected)| !fits(got, expected));
+                    assert_eq!(wrong, None, "{plan}: {from} to {to}");
+                }
+            }
+        }
+    }
+}
+
+/// Values of a type from small integers.
+trait FromInt {
+    fn from_int(value: i32) -> Self;
+}
+
+macro_rules! from_int {
+    ($($name:ty),*) => { $(impl FromInt for $name { fn from_int(value: i32) -> Self { value as $name } })* };
+}
+from_int!(f32, f64, i32, u8);
+
+impl FromInt for half::f16 {
+    fn from_int(value: i32) -> Self {
+        half::f16::from_f32(value as f32 / 4096.0)
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn inputs_and_outputs_at_every_address() {
+    let cuda = Cuda::new(0).unwrap();
+    at_every_address::<f32, f32>(&cuda, Operator::Sum);
+    at_every_address::<f64, f64>(&cuda, Operator::Sum);
+    at_every_address::<i32, i64>(&cuda, Operator::Sum);
+    at_every_address::<i32, i32>(&cuda, Operator::Min);
+    at_every_address::<half::f16, half::f16>(&cuda, Operator::Sum);
+    at_every_address::<u8, u64>(&cuda, Operator::Sum);
+    at_every_address::<u8, u8>(&cuda, Operator::Max);
 }
 
 #[test]

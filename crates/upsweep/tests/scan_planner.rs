@@ -24,24 +24,51 @@ fn whole(operator: Operator, dtype: DType, n: u64) -> ScanProblem {
 }
 
 #[test]
-fn exact_operators_look_back_and_rounding_ones_take_three_phases_on_every_known_device() {
+fn devices_with_a_copy_engine_look_ahead_and_the_others_as_the_operator_allows() {
     let devices = CudaCaps::known();
     assert_eq!(devices.len(), 6);
     for caps in &devices {
-        // Tiles of 20480 and of 12288 elements.
-        for (n, looking, tiles) in
-            [(1u64, 1, 1), (12_288, 1, 1), (12_289, 1, 2), (20_480, 1, 2), (20_481, 2, 2), (1 << 28, 13_108, 21_846)]
-        {
-            let exact = planned(&whole(Operator::Max, DType::F32, n), caps);
-            assert_eq!(launches(&exact), [("scan_look_back".to_string(), looking, 512)], "{}", caps.name);
+        // Tiles of 20480, of 12288 and of 8192 elements.
+        for (n, looking, tiles, ahead) in [
+            (1u64, 1, 1, 1),
+            (8192, 1, 1, 1),
+            (12_288, 1, 1, 2),
+            (12_289, 1, 2, 2),
+            (20_480, 1, 2, 3),
+            (20_481, 2, 2, 3),
+            (1 << 28, 13_108, 21_846, caps.multiprocessors),
+        ] {
+            let exact = launches(&planned(&whole(Operator::Max, DType::F32, n), caps));
             let rounding = launches(&planned(&whole(Operator::Sum, DType::F32, n), caps));
-            let phase = |name: &str, grid, block| (name.to_string(), grid, block);
+            let launch = |name: &str, grid, block| (name.to_string(), grid, block);
+            if caps.compute >= (9, 0) {
+                assert_eq!([exact, rounding].concat(), vec![launch("scan_look_ahead", ahead, 19 * 32); 2], "{}", caps.name);
+                continue;
+            }
+            assert_eq!(exact, [launch("scan_look_back", looking, 512)], "{}", caps.name);
             if tiles == 1 {
-                assert_eq!(rounding, [phase("scan_tiles", 1, 512)]);
+                assert_eq!(rounding, [launch("scan_tiles", 1, 512)]);
             } else {
                 let expected = [("scan_tile_totals", tiles, 512), ("scan_spine", 1, 1024), ("scan_tiles", tiles, 512)];
-                assert_eq!(rounding, expected.map(|(name, grid, block)| phase(name, grid, block)));
+                assert_eq!(rounding, expected.map(|(name, grid, block)| launch(name, grid, block)));
             }
+        }
+        // The newest consumer devices have the engine, but not the shared memory.
+        let small = CudaCaps { compute: (12, 0), shared_bytes_per_block: 99 << 10, ..caps.clone() };
+        assert_eq!(planned(&whole(Operator::Sum, DType::F32, 5), &small).rung.name, "three_phase");
+        assert_eq!(planned(&whole(Operator::Max, DType::F32, 5), &small).rung.name, "look_back");
+    }
+}
+
+#[test]
+fn a_ring_of_tiles_fits_whatever_the_widths_of_elements_and_results() {
+    let caps = CudaCaps::known().remove(4);
+    for operator in OPERATORS {
+        for dtype in DType::all().filter(|d| operator.accepts(*d)) {
+            let plan = planned(&whole(operator, dtype, 1 << 30), &caps);
+            let Step::Launch(launch) = &plan.program.as_ref().unwrap().steps[0];
+            let shared = launch.shared_bytes;
+            assert!(shared > 64 << 10 && shared <= caps.shared_bytes_per_block, "{plan}: {shared}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Rungs and plans.
 
-use super::{KernelFile, Op, Program};
+use super::{KernelFile, Op, Program, Step};
 use crate::device::caps::{Caps, DeviceKind};
 use crate::error::{Error, Result};
 use crate::types::{DType, Operator};
@@ -233,7 +233,15 @@ impl<O: Op> Plan<O> {
                         cuda.name
                     )));
                 }
-                Some(O::lower(rung, schedule, problem, cuda, tuning)?)
+                let program = O::lower(rung, schedule, problem, cuda, tuning)?;
+                let shared = program.steps.iter().map(|Step::Launch(launch)| launch.shared_bytes).max().unwrap_or(0);
+                if shared > cuda.shared_bytes_per_block {
+                    return Err(missing(format!(
+                        "a block needs {shared} bytes of shared memory, {} gives it {} at most",
+                        cuda.name, cuda.shared_bytes_per_block
+                    )));
+                }
+                Some(program)
             }
             _ => return Err(missing(format!("it runs on {}, not on {}", rung.device().name(), caps.kind().name()))),
         };

@@ -250,9 +250,8 @@ template <u32 COUNT> UPSWEEP_DEVICE RawWords<COUNT> load_evict_last(const void* 
 #endif
 }
 
-// Reads COUNT neighbours, 1 to 16 bytes, by one access that is aligned to its size, for kernels that read once and write.
-// Unlike `load_bits` it may read memory that the kernel writes later.
-template <class T, u32 COUNT> UPSWEEP_DEVICE Bits128 load_group(const T* pointer) {
+// Reads COUNT neighbours, 1 to 16 bytes, by one access that is aligned to its size.
+template <class T, u32 COUNT, bool EVICT_LAST = false> UPSWEEP_DEVICE Bits128 read_group(const T* pointer) {
   constexpr u32 BYTES = COUNT * sizeof(T);
   static_assert(BYTES == 1 || BYTES == 2 || BYTES == 4 || BYTES == 8 || BYTES == 16, "one access");
   Bits128 bits = {{0, 0, 0, 0}};
@@ -261,12 +260,32 @@ template <class T, u32 COUNT> UPSWEEP_DEVICE Bits128 load_group(const T* pointer
   } else if constexpr (BYTES == 2) {
     bits.word[0] = *reinterpret_cast<const u16*>(pointer);
   } else {
-    const RawWords<BYTES / 4> raw = load_evict_last<BYTES / 4>(pointer);
+    const void* words = pointer;
+    const RawWords<BYTES / 4> raw =
+        EVICT_LAST ? load_evict_last<BYTES / 4>(words) : *static_cast<const RawWords<BYTES / 4>*>(words);
 #pragma unroll
     for (u32 i = 0; i < BYTES / 4; ++i) bits.word[i] = raw.word[i];
   }
   return bits;
 }
+// Of 32 bytes, the 16 that begin `bytes` (fewer than 16) behind the first.
+UPSWEEP_DEVICE Bits128 bits_behind(const Bits128& low, const Bits128& high, u32 bytes) {
+  u32 word[8];
+#pragma unroll
+  for (u32 i = 0; i < 8; ++i) word[i] = i < 4 ? low.word[i] : high.word[i - 4];
+  // By two words, by one, by bytes.
+#pragma unroll
+  for (u32 i = 0; i < 6; ++i) word[i] = (bytes & 8) != 0 ? word[i + 2] : word[i];
+#pragma unroll
+  for (u32 i = 0; i < 5; ++i) word[i] = (bytes & 4) != 0 ? word[i + 1] : word[i];
+  Bits128 bits;
+#pragma unroll
+  for (u32 i = 0; i < 4; ++i) bits.word[i] = __funnelshift_r(word[i], word[i + 1], 8 * (bytes & 3));
+  return bits;
+}
+// As `read_group`, from global memory, for kernels that read once and write. Unlike `load_bits` it may read memory that the kernel
+// writes later.
+template <class T, u32 COUNT> UPSWEEP_DEVICE Bits128 load_group(const T* pointer) { return read_group<T, COUNT, true>(pointer); }
 // Writes 16 aligned bytes.
 UPSWEEP_DEVICE void store_bits(void* pointer, const Bits128& bits) {
   *static_cast<RawWords<4>*>(pointer) = {{bits.word[0], bits.word[1], bits.word[2], bits.word[3]}};
@@ -281,6 +300,13 @@ UPSWEEP_DEVICE u64 load_relaxed(const u64* pointer) {
   u64 value;
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(pointer) : "memory");
   return value;
+}
+// Two neighbours whose address is a multiple of 16; each is whole, the two need not be of one moment.
+UPSWEEP_DEVICE void load_relaxed(const u64* pointer, u64& first, u64& second) {
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(first), "=l"(second) : "l"(pointer) : "memory");
+}
+UPSWEEP_DEVICE void store_relaxed(u32* pointer, u32 value) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
 }
 UPSWEEP_DEVICE u32 load_relaxed(const u32* pointer) {
   u32 value;
@@ -408,15 +434,24 @@ UPSWEEP_DEVICE void bulk_load(void* shared, const void* global, u32 bytes, u64* 
                "l"(global), "r"(bytes), "r"(shared_address(barrier))
                : "memory");
 }
+// As bulk_load; the lines that are read leave the second-level cache last (see load_evict_last).
+UPSWEEP_DEVICE void bulk_load_evict_last(void* shared, const void* global, u32 bytes, u64* barrier) {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+                   shared_address(shared)),
+               "l"(global), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
+               : "memory");
+}
 #endif
 
 // ------------------------------------------------------------------ the control block of a prepared plan
 
 struct Control {
   u32 epoch;    // tag of the last finished call
-  u32 counter;  // blocks that have arrived; back to zero when a call ends
+  u32 counter;  // blocks that have arrived, back to zero when a call ends; or tickets, counted on from call to call
   u32 error;    // 0, or what went wrong
-  u32 unused;
+  u32 base;     // the first ticket of the next call
   // followed by 64-bit words
 };
 UPSWEEP_DEVICE u64* control_words(Control* control) { return reinterpret_cast<u64*>(control + 1); }

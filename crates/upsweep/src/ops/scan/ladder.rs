@@ -185,4 +185,18 @@ pub(super) static LADDER: &[ScanRung] = &[
             source: "CUB, DeviceSegmentedScan, for one group a segment",
         }
     ),
+    cuda!(
+        "7",
+        "look_ahead",
+        "07_look_ahead.cu",
+        Claims { compute: (9, 0), max_length: 1 << 40, ..WHOLE },
+        deterministic: true,
+        Schedule::LookAhead { warps: 16, tile_bytes: 32 << 10, rows: 8, ring_bytes: 192 << 10, group: 192 },
+        Explain {
+            changed: "One block a multiprocessor. The copy engine keeps a ring of tiles full; a tile's total is published some tiles before the tile is scanned; a warp of its own adds up the totals in front, whole groups of 192 tiles from left to right. Lines that are read leave the second-level cache last. Of an input between addresses of 16 bytes, whole groups are fetched and shifted when they are read; of an output, neighbouring lanes put their results together.",
+            helps: "Bytes under way cost no registers, and by the time a tile is scanned the totals in front of it have long been published: nobody waits. Every block adds the same totals in the same order, whatever the timing, the addresses and the number of blocks: float sums have the same bits in every run.",
+            cost: "One read and one write of n items; one atomic and one tagged write a tile; each block reads every tile's word once; one launch.",
+            source: "D. Merrill and M. Garland (2016), on tickets and tagged words; PTX ISA, cp.async.bulk and mbarrier",
+        }
+    ),
 ];

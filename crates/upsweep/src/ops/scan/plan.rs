@@ -37,6 +37,19 @@ pub enum Schedule {
     },
     /// Rows of any layout.
     Axes,
+    /// One launch, a block a multiprocessor, tiles in shared memory whose totals are published ahead.
+    LookAhead {
+        /// Warps of a block that scan; three more serve them.
+        warps: u32,
+        /// Bytes of a tile's elements.
+        tile_bytes: u32,
+        /// 16-byte stores of a thread and tile, at most: a tile whose results are wider than its elements is smaller.
+        rows: u32,
+        /// Bytes of shared memory that tiles may take.
+        ring_bytes: u32,
+        /// Tiles whose totals one warp holds at a time.
+        group: u32,
+    },
 }
 
 /// States of a tile that a thread holds in registers: what bounds the bytes under way to and from memory.
@@ -56,40 +69,28 @@ const WARP_ROW: u64 = 1024;
 /// # Errors
 /// [`Error::NotClaimed`] if no rung of the device takes the problem (a build without the device's backend).
 pub fn plan(problem: &ScanProblem, caps: &Caps) -> Result<ScanPlan> {
-    let (name, why) = choose(problem, caps);
-    let rung = Rung::<Scan>::find(caps.kind(), name)?;
-    Plan::with_rung(problem, caps, rung, Tuning::default(), why)
-}
-
-fn choose(problem: &ScanProblem, caps: &Caps) -> (&'static str, String) {
-    let cuda = match caps {
-        Caps::Cpu(cpu) => return ("three_phase", format!("all {} threads over fixed chunks", cpu.threads)),
-        Caps::Cuda(cuda) => cuda,
+    let with =
+        |name: &str, why: String| Plan::with_rung(problem, caps, Rung::<Scan>::find(caps.kind(), name)?, Tuning::default(), why);
+    let multiprocessors = match caps {
+        Caps::Cpu(cpu) => return with("three_phase", format!("all {} threads over fixed chunks", cpu.threads)),
+        Caps::Cuda(cuda) => format!("{} multiprocessors", cuda.multiprocessors),
     };
     if !problem.is_contiguous_row() {
         let form = if problem.shape().whole { "a strided array" } else { "rows along an axis" };
-        return ("axes", format!("{form}: a warp or a block for each row"));
+        return with("axes", format!("{form}: a warp or a block for each row"));
     }
+    let ahead = format!("one pass over {multiprocessors}, tiles staged by the copy engine, fixed order of combinations");
+    match with("look_ahead", ahead) {
+        Err(Error::NotClaimed { .. }) => {}
+        planned => return planned,
+    }
+    let what = format!("{} of {}", problem.operator(), problem.dtype());
     if rounds(problem) {
-        return (
-            "three_phase",
-            format!(
-                "{} of {} rounds, so the order of combinations must be fixed: totals, then carries, over {} multiprocessors",
-                problem.operator(),
-                problem.dtype(),
-                cuda.multiprocessors
-            ),
-        );
+        let why = "rounds, so the order of combinations must be fixed: totals, then carries";
+        return with("three_phase", format!("{what} {why}, over {multiprocessors}"));
     }
-    (
-        "look_back",
-        format!(
-            "one pass over {} multiprocessors; {} of {} is exact, so the order in which tiles meet does not show",
-            cuda.multiprocessors,
-            problem.operator(),
-            problem.dtype()
-        ),
-    )
+    let why = "is exact, so the order in which tiles meet does not show";
+    with("look_back", format!("one pass over {multiprocessors}; {what} {why}"))
 }
 
 /// Whether the order of combinations shows in the last bits.
@@ -296,6 +297,29 @@ impl Lowering<'_> {
         self.launch("scan_look_back", &parameters, tiles, block, args)
     }
 
+    fn look_ahead(&mut self, warps: u32, rows: u32, ring_bytes: u32, group: u32) -> Result<()> {
+        let elements = self.tile(32 * warps, rows);
+        let tiles = self.problem.length().div_ceil(elements);
+        let tile_bytes = elements as u32 * self.problem.dtype().size() as u32;
+        // More than twelve stages were not seen to help; two thirds of them are what a tile's total is ahead of its scan.
+        let stages = (ring_bytes / tile_bytes).min(12);
+        let ahead = stages * 2 / 3;
+        let state = state_bytes(self.problem);
+        self.program.control = ControlBlock { words: tiles * state / 4 };
+        let [initial, exclusive] = self.start();
+        let output = Arg::Output { operand: 0 };
+        let args = vec![self.input(), Arg::U64(self.problem.length()), output, initial, exclusive, Arg::Control];
+        let grid = tiles.min(u64::from(self.caps.multiprocessors));
+        let parameters = format!(", {warps}, {rows}, {stages}, {ahead}, {group}, {}", self.problem.reverse());
+        self.launch("scan_look_ahead", &parameters, grid, 32 * (warps + 3), args)?;
+        if let Some(Step::Launch(launch)) = self.program.steps.last_mut() {
+            // Behind each tile: 128 bytes, four barriers, the carry in front, the tile's number, a state a warp
+            // (RingOfTiles::Stage).
+            launch.shared_bytes = stages * (tile_bytes + 128 + 4 * 8 + 16 + 8 + warps * state as u32);
+        }
+        Ok(())
+    }
+
     fn axes(&mut self) -> Result<()> {
         const BLOCK: u32 = 256;
         const ROWS: u32 = 4;
@@ -349,6 +373,11 @@ pub(super) fn lower(
         Schedule::ThreePhase { block, held } => low.three_phase(tuning.block_size(block)?, low.rows(held))?,
         Schedule::LookBack { block, held, resident_threads } => {
             low.look_back(tuning.block_size(block)?, low.rows(held), resident_threads)?;
+        }
+        Schedule::LookAhead { warps, tile_bytes, rows, ring_bytes, group } => {
+            tuning.block_size(0)?;
+            let row_bytes = low.tile(32 * warps, 1) as u32 * problem.dtype().size() as u32;
+            low.look_ahead(warps, (tile_bytes / row_bytes).min(rows), ring_bytes, group)?;
         }
         Schedule::Axes => low.axes()?,
     }
