@@ -6,34 +6,47 @@ use cudarc::driver::DeviceRepr;
 use upsweep::Error;
 use upsweep::device::caps::{Caps, DeviceKind};
 use upsweep::device::cuda::Cuda;
-use upsweep::flow::{DeviceMut, DeviceRef, HostSlice, Op, Plan, Rung, Tuning};
+use upsweep::flow::{DeviceMut, DeviceRef, HostSlice, Op, Plan, Step, Tuning};
 use upsweep::ops::scan::oracle::{Expected, reference};
-use upsweep::ops::scan::{self, Scan, ScanDeviceOperands, ScanPlan, ScanProblem, ScanSpec};
-use upsweep::types::{DType, Element, Layout, Operator};
+use upsweep::ops::scan::{self, Scan, ScanDeviceOperands, ScanPlan, ScanProblem, ScanRung, ScanSpec};
+use upsweep::types::{DType, Element, Layout, Operator, dispatch};
 
 fn integers(n: usize) -> Vec<i32> {
     (0..n).map(|i| ((i as u32).wrapping_mul(2_654_435_761) >> 20) as i32 - 2048).collect()
 }
 
-fn fits(got: impl Element, expected: &Expected) -> bool {
+fn fits<O: Element>(got: O, expected: &Expected) -> bool {
     match *expected {
         Expected::Exact(value) => got.to_i128() == value,
         Expected::Nan => got.to_f64().is_nan(),
-        Expected::Near(near) => got.to_f64() == near.value || (got.to_f64() - near.value).abs() <= near.bound,
+        Expected::Near(near) => {
+            let value = got.to_f64();
+            let overflowed = (value == f64::INFINITY && near.overflow.positive)
+                || (value == f64::NEG_INFINITY && near.overflow.negative)
+                || (value.is_nan() && near.overflow.positive && near.overflow.negative);
+            got == O::from_f64(near.value) || (value - near.value).abs() <= near.bound || overflowed
+        }
     }
 }
 
-/// The plans of those rungs that take the problem on the device.
-fn plans(problem: &ScanProblem, caps: &Caps, rungs: &[&str]) -> Vec<ScanPlan> {
-    let with = |name: &&str| {
-        let rung = Rung::<Scan>::find(DeviceKind::Cuda, name).unwrap();
-        match Plan::with_rung(problem, caps, rung, Tuning::default(), "a test".into()) {
-            Ok(plan) => Some(plan),
-            Err(Error::NotClaimed { .. }) => None,
-            Err(error) => panic!("{error}"),
-        }
-    };
-    rungs.iter().filter_map(with).collect()
+fn cuda_rungs() -> impl Iterator<Item = &'static ScanRung> {
+    Scan::ladder().iter().filter(|rung| rung.device() == DeviceKind::Cuda)
+}
+
+/// A rung's plan, if it takes the problem on the device.
+fn claimed(problem: &ScanProblem, caps: &Caps, rung: &'static ScanRung) -> Option<ScanPlan> {
+    match Plan::with_rung(problem, caps, rung, Tuning::default(), "a test".into()) {
+        Ok(plan) => Some(plan),
+        Err(Error::NotClaimed { .. }) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The plans of all rungs that take the problem on the device; of a problem that some rung must take.
+fn plans(problem: &ScanProblem, caps: &Caps) -> Vec<ScanPlan> {
+    let plans: Vec<_> = cuda_rungs().filter_map(|rung| claimed(problem, caps, rung)).collect();
+    assert!(!plans.is_empty(), "no rung takes {problem}");
+    plans
 }
 
 #[test]
@@ -62,7 +75,10 @@ fn every_rung_of_the_scan_ladder_answers_as_the_oracle_does() {
                     let expected = reference(&plan.problem, HostSlice::from(&floats[..])).unwrap();
                     let wrong = got.iter().zip(&expected).position(|(got, expected)| !fits(*got, expected));
                     assert_eq!(wrong, None, "{plan}: {:?}", wrong.map(|i| (got[i], expected[i])));
-                    let plan = Plan::with_rung(&problem(DType::I32), &caps, rung, Tuning::default(), "a test".into()).unwrap();
+                    let plan = match Plan::with_rung(&problem(DType::I32), &caps, rung, Tuning::default(), "a test".into()) {
+                        Err(Error::NotClaimed { .. }) => continue,
+                        plan => plan.unwrap(),
+                    };
                     let expected = reference(&plan.problem, HostSlice::from(&ints[..])).unwrap();
                     let wrong = match operator {
                         Operator::Sum => {
@@ -92,7 +108,7 @@ fn a_prepared_single_pass_answers_a_thousand_times_and_in_place() {
     let problem = ScanProblem::whole(ScanSpec::inclusive(Operator::Sum), DType::U8, n as u64).unwrap();
     let stream = cuda.stream().clone();
     let mut output = cuda.upload(&vec![0u64; n]).unwrap();
-    for plan in plans(&problem, &caps, &["look_back", "look_ahead"]) {
+    for plan in plans(&problem, &caps).into_iter().filter(|plan| ["look_back", "look_ahead"].contains(&plan.rung.name)) {
         let mut prepared = cuda.prepare(&plan).unwrap();
         for call in 0..1000 {
             cuda.scope(&stream, |scope| {
@@ -110,7 +126,7 @@ fn a_prepared_single_pass_answers_a_thousand_times_and_in_place() {
     let spec = ScanSpec::exclusive_from(Operator::Max, -5i32);
     let apart = scan::scan::<_, i32, i32>(&cuda, spec, &cuda.upload(&host).unwrap(), None, None).unwrap().values;
     let problem = ScanProblem::whole(spec, DType::I32, host.len() as u64).unwrap();
-    for plan in plans(&problem, &caps, &["look_back", "look_ahead", "three_phase", "axes"]) {
+    for plan in plans(&problem, &caps) {
         let mut prepared = cuda.prepare(&plan).unwrap();
         let mut memory = cuda.upload(&host).unwrap();
         let mut scratch = cuda.upload(&vec![0xffu8; plan.scratch_bytes().max(1) as usize]).unwrap();
@@ -134,7 +150,7 @@ fn deterministic_rungs_give_the_same_bits_in_every_run() {
     let floats: Vec<f32> = integers((1 << 22) + 77).iter().map(|v| *v as f32 / 1000.0).collect();
     let x = cuda.upload(&floats).unwrap();
     let problem = ScanProblem::whole(ScanSpec::inclusive(Operator::Sum), DType::F32, floats.len() as u64).unwrap();
-    for plan in plans(&problem, &caps, &["three_phase", "look_ahead"]) {
+    for plan in plans(&problem, &caps).into_iter().filter(|plan| plan.rung.deterministic) {
         let bits = || -> Vec<u32> {
             scan::run_plan::<_, f32, f32>(&cuda, &plan, &x).unwrap().values.into_iter().map(f32::to_bits).collect()
         };
@@ -145,27 +161,29 @@ fn deterministic_rungs_give_the_same_bits_in_every_run() {
     }
 }
 
-/// Scans a part of a larger array into a part of another one, for every pair of addresses within 16 bytes.
-fn at_every_address<T: Element + DeviceRepr + FromInt, R: Element>(cuda: &Cuda, operator: Operator) {
-    const N: usize = 50_021;
+/// Scans a part of a larger array into a part of another one, for every pair of addresses within 16 bytes: rows of one
+/// length, or columns.
+fn at_every_address<T: Element + DeviceRepr + FromInt, R: Element>(cuda: &Cuda, operator: Operator, shape: [u64; 2], axis: i64) {
+    let n = (shape[0] * shape[1]) as usize;
+    let layout = Layout::contiguous(&shape).unwrap();
     let caps = Caps::Cuda(cuda.caps().clone());
     let stream = cuda.stream();
-    let host: Vec<T> = integers(N + 16).into_iter().map(T::from_int).collect();
+    let host: Vec<T> = integers(n + 16).into_iter().map(T::from_int).collect();
     let input = cuda.upload(&host).unwrap();
-    let mut output = stream.alloc_zeros::<u8>((N + 32) * size_of::<R>()).unwrap();
+    let mut output = stream.alloc_zeros::<u8>((n + 32) * size_of::<R>()).unwrap();
     for spec in [ScanSpec::inclusive(operator), ScanSpec::exclusive(operator).reversed()] {
-        let problem = ScanProblem::whole(spec, T::DTYPE, N as u64).unwrap();
-        for plan in plans(&problem, &caps, &["look_back", "look_ahead", "three_phase"]) {
+        let problem = ScanProblem::new(spec, T::DTYPE, &layout, Some(axis)).unwrap();
+        for plan in plans(&problem, &caps) {
             let mut prepared = cuda.prepare(&plan).unwrap();
             let mut scratch = stream.alloc_zeros::<u8>(plan.scratch_bytes().max(1) as usize).unwrap();
             for from in 0..16 / size_of::<T>() {
-                let expected = reference(&problem, HostSlice::from(&host[from..from + N])).unwrap();
+                let expected = reference(&problem, HostSlice::from(&host[from..from + n])).unwrap();
                 for to in 0..16 / size_of::<R>() {
                     stream.memset_zeros(&mut output).unwrap();
                     {
                         // SAFETY: every bit pattern of these types is a value.
-                        let mut results = unsafe { output.transmute_mut::<R>(N + 32) }.unwrap();
-                        let (elements, mut part) = (input.slice(from..from + N), results.slice_mut(to..to + N));
+                        let mut results = unsafe { output.transmute_mut::<R>(n + 32) }.unwrap();
+                        let (elements, mut part) = (input.slice(from..from + n), results.slice_mut(to..to + n));
                         cuda.scope(stream, |scope| {
                             let input = DeviceRef::of::<T, _>(&elements, stream);
                             let output = DeviceMut::of::<R, _>(&mut part, stream);
@@ -176,7 +194,7 @@ fn at_every_address<T: Element + DeviceRepr + FromInt, R: Element>(cuda: &Cuda, 
                     }
                     let bytes = cuda.download(&output).unwrap();
                     let (before, rest) = bytes.split_at(to * size_of::<R>());
-                    let (results, behind) = rest.split_at(N * size_of::<R>());
+                    let (results, behind) = rest.split_at(n * size_of::<R>());
                     assert!(before.iter().chain(behind).all(|byte| *byte == 0), "{plan}: wrote outside, {from} to {to}");
                     // SAFETY: as many bytes as a value has, at any alignment.
                     let got = results.chunks(size_of::<R>()).map(|bytes| unsafe { bytes.as_ptr().cast::<R>().read_unaligned() });
@@ -208,13 +226,17 @@ impl FromInt for half::f16 {
 #[ignore = "needs a CUDA device"]
 fn inputs_and_outputs_at_every_address() {
     let cuda = Cuda::new(0).unwrap();
-    at_every_address::<f32, f32>(&cuda, Operator::Sum);
-    at_every_address::<f64, f64>(&cuda, Operator::Sum);
-    at_every_address::<i32, i64>(&cuda, Operator::Sum);
-    at_every_address::<i32, i32>(&cuda, Operator::Min);
-    at_every_address::<half::f16, half::f16>(&cuda, Operator::Sum);
-    at_every_address::<u8, u64>(&cuda, Operator::Sum);
-    at_every_address::<u8, u8>(&cuda, Operator::Max);
+    // One row of some tiles, and rows.
+    let shapes = [([1, 50_021], 1), ([3, 4001], 1)];
+    for (shape, axis) in shapes {
+        at_every_address::<f32, f32>(&cuda, Operator::Sum, shape, axis);
+        at_every_address::<f64, f64>(&cuda, Operator::Sum, shape, axis);
+        at_every_address::<i32, i64>(&cuda, Operator::Sum, shape, axis);
+        at_every_address::<i32, i32>(&cuda, Operator::Min, shape, axis);
+        at_every_address::<half::f16, half::f16>(&cuda, Operator::Sum, shape, axis);
+        at_every_address::<u8, u64>(&cuda, Operator::Sum, shape, axis);
+        at_every_address::<u8, u8>(&cuda, Operator::Max, shape, axis);
+    }
 }
 
 #[test]
@@ -241,4 +263,106 @@ fn axes_of_any_layout_on_the_device() {
             }
         }
     }
+}
+
+/// What shows where a rung's launches change: the kernels, their grids, and what they keep between blocks.
+fn signature(plan: &ScanPlan) -> String {
+    let program = plan.program.as_ref().unwrap();
+    let launch = |Step::Launch(l): &Step| format!("{} {} {} ", l.kernel.expression, l.grid, l.shared_bytes);
+    let launches: String = program.steps.iter().map(launch).collect();
+    format!("{launches} {} {}", program.control.words, program.scratch_bytes)
+}
+
+/// Lengths on both sides of a rung's edges, up to `most`: wherever, from one power of two to the next, another kernel takes
+/// over or a tile or block more is needed, one place where it does.
+fn edges(most: u64, plan_of: impl Fn(u64) -> Option<ScanPlan>) -> Vec<u64> {
+    let of = |length: u64| plan_of(length).map(|plan| signature(&plan));
+    let mut lengths = vec![1];
+    let mut octave = 1;
+    while octave < most {
+        let (mut low, mut high) = (octave, (2 * octave).min(most));
+        let first = of(low);
+        if first != of(high) {
+            while high - low > 1 {
+                let middle = low + (high - low) / 2;
+                if of(middle) == first { low = middle } else { high = middle }
+            }
+            lengths.extend([low, high, high + 1]);
+        }
+        octave *= 2;
+    }
+    lengths.retain(|length| of(*length).is_some());
+    lengths.sort_unstable();
+    lengths.dedup();
+    lengths
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn infinities_and_nan_have_one_convention_at_the_edges_of_every_rung() {
+    let cuda = Cuda::new(0).unwrap();
+    let caps = Caps::Cuda(cuda.caps().clone());
+    const MOST: u64 = 70_000;
+    // What stands where in a row: at both ends and in the middle.
+    let specials: Vec<Vec<(usize, f64)>> = [f64::NEG_INFINITY, f64::INFINITY, f64::NAN]
+        .into_iter()
+        .flat_map(|special| [0, 1, 2].map(|place| vec![(place, special)]))
+        .chain([vec![(0, f64::INFINITY), (2, f64::NEG_INFINITY)]])
+        .collect();
+    // The whole of an array, one special row a run; or rows above each other and columns next to each other, all of them in
+    // one run, with two that have nothing special.
+    type Shape = fn(u64) -> Vec<u64>;
+    let forms: [(Shape, Option<i64>); 3] = [(|n| vec![n], None), (|n| vec![12, n], Some(1)), (|n| vec![n, 12], Some(0))];
+    let mut cases = Vec::new();
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16] {
+        let all = dtype == DType::F32;
+        for operator in [Operator::Sum, Operator::Max, Operator::Prod, Operator::Min].into_iter().take(if all { 4 } else { 2 }) {
+            for spec in [ScanSpec::inclusive(operator), ScanSpec::exclusive(operator).reversed()] {
+                for (shape, axis) in forms {
+                    let problem = |n: u64| ScanProblem::new(spec, dtype, &Layout::contiguous(&shape(n)).unwrap(), axis).unwrap();
+                    for rung in cuda_rungs() {
+                        let lengths = edges(MOST, |n| claimed(&problem(n), &caps, rung));
+                        cases.extend(lengths.into_iter().filter_map(|n| claimed(&problem(n), &caps, rung)));
+                    }
+                }
+            }
+        }
+    }
+    cuda.precompile(cases.iter().filter_map(|plan| plan.program.as_ref())).unwrap();
+    let mut covered = std::collections::BTreeMap::<&str, u64>::new();
+    for plan in &cases {
+        let problem = &plan.problem;
+        let (length, inner, rows) = (problem.length() as usize, problem.inner() as usize, problem.rows() as usize);
+        // Near one, so that products stay in range.
+        let value = |i: usize| 1.0 + f64::from((i as u32).wrapping_mul(2_654_435_761) >> 24) / 4096.0 - 0.03125;
+        let base: Vec<f64> = (0..rows * length).map(value).collect();
+        for turn in 0..if rows == 1 { specials.len() } else { 1 } {
+            let mut values = base.clone();
+            for row in 0..rows {
+                for (place, special) in specials.get(turn + row).into_iter().flatten().filter(|_| rows > 1 || row == 0) {
+                    let place = [0, length / 2, length - 1][*place];
+                    values[problem.output_start(row as u64) as usize + place * inner] = *special;
+                }
+            }
+            dispatch!(problem.dtype(), T => {
+                let host: Vec<T> = values.iter().map(|x| T::from_f64(*x)).collect();
+                let got = run_on_device(&cuda, plan, &host);
+                let expected = reference(problem, HostSlice::from(&host[..])).unwrap();
+                let wrong = got.iter().zip(&expected).position(|(got, expected): (&T, &Expected)| !fits(*got, expected));
+                assert_eq!(wrong, None, "{plan}, {:?}: {:?}", specials.get(turn), wrong.map(|i| (got[i], expected[i])));
+            });
+        }
+        *covered.entry(plan.rung.name).or_default() += 1;
+    }
+    for rung in cuda_rungs() {
+        assert!(covered.contains_key(rung.name), "{} was not walked", rung.id());
+    }
+    println!("lengths walked, by rung: {covered:?}");
+}
+
+/// Runs a plan whose outputs are of the inputs' type, whatever the type.
+fn run_on_device<T: Element>(cuda: &Cuda, plan: &ScanPlan, host: &[T]) -> Vec<T> {
+    let mut output = vec![T::from_f64(77.0); plan.problem.output_len() as usize];
+    cuda.run_from_host(plan, host.into(), output.as_mut_slice().into()).unwrap();
+    output
 }

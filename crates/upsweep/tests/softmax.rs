@@ -865,4 +865,111 @@ mod cuda {
             }
         }
     }
+
+    /// Lengths on both sides of a rung's edges, up to `most`: wherever, from one power of two to the next, another kernel
+    /// takes over or more blocks are needed, one place where it does.
+    fn edges(most: u64, plan_of: impl Fn(u64) -> Option<Plan<Softmax>>) -> Vec<u64> {
+        let of = |cols: u64| {
+            let launch = |Step::Launch(l): &Step| format!("{} {} {} ", l.kernel.expression, l.grid, l.block);
+            plan_of(cols).map(|plan| plan.program.unwrap().steps.iter().map(launch).collect::<String>())
+        };
+        let mut lengths = vec![1];
+        let mut octave = 1;
+        while octave < most {
+            let (mut low, mut high) = (octave, (2 * octave).min(most));
+            let first = of(low);
+            if first != of(high) {
+                while high - low > 1 {
+                    let middle = low + (high - low) / 2;
+                    if of(middle) == first { low = middle } else { high = middle }
+                }
+                lengths.extend([low, high, high + 1]);
+            }
+            octave *= 2;
+        }
+        lengths.retain(|cols| of(*cols).is_some());
+        lengths.sort_unstable();
+        lengths.dedup();
+        lengths
+    }
+
+    #[test]
+    #[ignore = "needs a CUDA device"]
+    fn infinities_and_nan_have_one_convention_at_the_edges_of_every_rung() {
+        let cuda = device();
+        let caps = cuda.capabilities();
+        // Rows above each other: what stands in a row, and where (the start, the middle, the end); all else is between -2 and
+        // 2, or -inf where the first number says so. Two rows have nothing special.
+        let mut rows: Vec<(f64, Vec<(usize, f64)>)> = Vec::new();
+        for special in [NAN, INF, -INF] {
+            rows.extend([0, 1, 2].map(|place| (0.0, vec![(place, special)])));
+        }
+        for special in [NAN, INF, 1.0] {
+            rows.extend([0, 1, 2].map(|place| (-INF, vec![(place, special)])));
+        }
+        rows.extend([(0.0, vec![(0, INF), (2, NAN)]), (-INF, vec![]), (0.0, vec![]), (0.0, vec![])]);
+        let count = rows.len() as u64;
+        let mut cases = Vec::new();
+        for dtype in DTYPES {
+            for kind in SoftmaxKind::ALL {
+                for masked in [Masked::Nan, Masked::Zero].into_iter().take(if dtype == DType::F32 { 2 } else { 1 }) {
+                    // Rows whose elements are neighbours, and columns.
+                    for axis in [1, 0] {
+                        let problem = |n: u64| {
+                            let shape = if axis == 1 { [count, n] } else { [n, count] };
+                            SoftmaxProblem::new(kind, dtype, &Layout::contiguous(&shape).unwrap(), axis)
+                                .unwrap()
+                                .with_masked(masked)
+                        };
+                        for rung in cuda_rungs() {
+                            let plan = |n: u64| match Plan::with_rung(&problem(n), &caps, rung, Tuning::default(), String::new())
+                            {
+                                Ok(plan) => Some(plan),
+                                Err(Error::NotClaimed { .. }) => None,
+                                Err(error) => panic!("{error}"),
+                            };
+                            // What is expected to fail does so on purpose; its dtypes and axes are those of rung 1.
+                            if rung.expect == Expect::Pass {
+                                cases.extend(edges(40_000, plan).into_iter().filter_map(plan));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        cuda.precompile(cases.iter().filter_map(|plan| plan.program.as_ref())).unwrap();
+        let mut covered = std::collections::BTreeMap::<&str, u64>::new();
+        for plan in &cases {
+            let problem = &plan.problem;
+            let cols = problem.cols();
+            let base = values::<f64>(count * cols, -2.0, 2.0, 9);
+            dispatch!(problem.dtype(), T => {
+                let mut input: Vec<T> = base.iter().map(|x| T::from_f64(*x)).collect();
+                let at = |row: usize, place: u64| {
+                    if problem.inner() == 1 { row as u64 * cols + place } else { place * count + row as u64 }
+                };
+                for (row, (all, special)) in rows.iter().enumerate() {
+                    if *all == -INF {
+                        (0..cols).for_each(|place| input[at(row, place) as usize] = T::from_f64(-INF));
+                    }
+                    for (place, value) in special {
+                        input[at(row, [0, cols / 2, cols - 1][*place]) as usize] = T::from_f64(*value);
+                    }
+                }
+                let expected = oracle::reference(problem, HostSlice::from(&input[..])).unwrap();
+                let mut output = vec![T::from_f64(77.0); problem.output_len() as usize];
+                cuda.run_from_host(plan, HostSlice::from(&input[..]), HostSliceMut::from(&mut output[..])).unwrap();
+                for (index, (expected, got)) in expected.iter().zip(&output).enumerate() {
+                    if let Some(fault) = fault(expected, *got) {
+                        panic!("{plan} of {problem}: output {index} is {fault}");
+                    }
+                }
+            });
+            *covered.entry(plan.rung.name).or_default() += 1;
+        }
+        for rung in cuda_rungs().filter(|rung| rung.expect == Expect::Pass) {
+            assert!(covered.contains_key(rung.name), "{} was not walked", rung.id());
+        }
+        println!("lengths walked, by rung: {covered:?}");
+    }
 }
