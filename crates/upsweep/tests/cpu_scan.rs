@@ -2,6 +2,10 @@
 //! a dispatch.
 #![cfg(feature = "cpu")]
 
+#[path = "support/scans.rs"]
+mod scans;
+
+use scans::fits;
 use upsweep::Error;
 use upsweep::device::caps::DeviceKind;
 use upsweep::device::cpu::Cpu;
@@ -23,20 +27,6 @@ fn run<T: Element, O: Element>(rung: &Rung<Scan>, problem: &ScanProblem, input: 
     let mut output = vec![O::from_f64(77.0); problem.output_len() as usize];
     body(problem, ScanOperands { input: input.into(), output: output.as_mut_slice().into() }).unwrap();
     output
-}
-
-fn fits<O: Element>(got: O, expected: &Expected) -> bool {
-    match *expected {
-        Expected::Exact(value) => got.to_i128() == value,
-        Expected::Nan => got.to_f64().is_nan(),
-        Expected::Near(near) => {
-            let value = got.to_f64();
-            let overflowed = (value == f64::INFINITY && near.overflow.positive)
-                || (value == f64::NEG_INFINITY && near.overflow.negative)
-                || (value.is_nan() && near.overflow.positive && near.overflow.negative);
-            got == O::from_f64(near.value) || (value - near.value).abs() <= near.bound || overflowed
-        }
-    }
 }
 
 fn check_all<O: Element>(got: &[O], expected: &[Expected], context: &dyn Fn() -> String) {

@@ -2,11 +2,17 @@
 //! with a device.
 #![cfg(feature = "cuda")]
 
+#[path = "support/edges.rs"]
+mod edges;
+#[path = "support/scans.rs"]
+mod scans;
+
 use cudarc::driver::DeviceRepr;
-use upsweep::Error;
-use upsweep::device::caps::{Caps, DeviceKind};
+use edges::{claimed, count_by_rung, edges, without_an_edge};
+use scans::fits;
+use upsweep::device::caps::{Caps, CudaCaps, DeviceKind};
 use upsweep::device::cuda::Cuda;
-use upsweep::flow::{DeviceMut, DeviceRef, HostSlice, Op, Plan, Step, Tuning};
+use upsweep::flow::{DeviceMut, DeviceRef, HostSlice, Op};
 use upsweep::ops::scan::oracle::{Expected, reference};
 use upsweep::ops::scan::{self, Scan, ScanDeviceOperands, ScanPlan, ScanProblem, ScanRung, ScanSpec};
 use upsweep::types::{DType, Element, Layout, Operator, dispatch};
@@ -15,31 +21,8 @@ fn integers(n: usize) -> Vec<i32> {
     (0..n).map(|i| ((i as u32).wrapping_mul(2_654_435_761) >> 20) as i32 - 2048).collect()
 }
 
-fn fits<O: Element>(got: O, expected: &Expected) -> bool {
-    match *expected {
-        Expected::Exact(value) => got.to_i128() == value,
-        Expected::Nan => got.to_f64().is_nan(),
-        Expected::Near(near) => {
-            let value = got.to_f64();
-            let overflowed = (value == f64::INFINITY && near.overflow.positive)
-                || (value == f64::NEG_INFINITY && near.overflow.negative)
-                || (value.is_nan() && near.overflow.positive && near.overflow.negative);
-            got == O::from_f64(near.value) || (value - near.value).abs() <= near.bound || overflowed
-        }
-    }
-}
-
 fn cuda_rungs() -> impl Iterator<Item = &'static ScanRung> {
     Scan::ladder().iter().filter(|rung| rung.device() == DeviceKind::Cuda)
-}
-
-/// A rung's plan, if it takes the problem on the device.
-fn claimed(problem: &ScanProblem, caps: &Caps, rung: &'static ScanRung) -> Option<ScanPlan> {
-    match Plan::with_rung(problem, caps, rung, Tuning::default(), "a test".into()) {
-        Ok(plan) => Some(plan),
-        Err(Error::NotClaimed { .. }) => None,
-        Err(error) => panic!("{error}"),
-    }
 }
 
 /// The plans of all rungs that take the problem on the device; of a problem that some rung must take.
@@ -58,27 +41,19 @@ fn every_rung_of_the_scan_ladder_answers_as_the_oracle_does() {
         let ints = integers(n);
         let floats: Vec<f32> = ints.iter().map(|v| *v as f32 / 512.0).collect();
         let (device_ints, device_floats) = (cuda.upload(&ints).unwrap(), cuda.upload(&floats).unwrap());
-        for rung in Scan::ladder().iter().filter(|r| r.device() == DeviceKind::Cuda) {
+        for rung in cuda_rungs() {
             for operator in [Operator::Sum, Operator::Max] {
                 let inclusive = ScanSpec::inclusive(operator);
                 for spec in
                     [inclusive, ScanSpec::exclusive(operator), inclusive.reversed(), ScanSpec::exclusive(operator).reversed()]
                 {
                     let problem = |dtype| ScanProblem::whole(spec, dtype, n as u64).unwrap();
-                    let float_plan = Plan::with_rung(&problem(DType::F32), &caps, rung, Tuning::default(), "a test".into());
-                    let plan = match float_plan {
-                        Ok(plan) => plan,
-                        Err(Error::NotClaimed { .. }) => continue,
-                        Err(error) => panic!("{error}"),
-                    };
+                    let Some(plan) = claimed(&problem(DType::F32), &caps, rung) else { continue };
                     let got = scan::run_plan::<_, f32, f32>(&cuda, &plan, &device_floats).unwrap().values;
                     let expected = reference(&plan.problem, HostSlice::from(&floats[..])).unwrap();
                     let wrong = got.iter().zip(&expected).position(|(got, expected)| !fits(*got, expected));
                     assert_eq!(wrong, None, "{plan}: {:?}", wrong.map(|i| (got[i], expected[i])));
-                    let plan = match Plan::with_rung(&problem(DType::I32), &caps, rung, Tuning::default(), "a test".into()) {
-                        Err(Error::NotClaimed { .. }) => continue,
-                        plan => plan.unwrap(),
-                    };
+                    let plan = claimed(&problem(DType::I32), &caps, rung).expect("who takes f32 takes i32");
                     let expected = reference(&plan.problem, HostSlice::from(&ints[..])).unwrap();
                     let wrong = match operator {
                         Operator::Sum => {
@@ -108,7 +83,10 @@ fn a_prepared_single_pass_answers_a_thousand_times_and_in_place() {
     let problem = ScanProblem::whole(ScanSpec::inclusive(Operator::Sum), DType::U8, n as u64).unwrap();
     let stream = cuda.stream().clone();
     let mut output = cuda.upload(&vec![0u64; n]).unwrap();
-    for plan in plans(&problem, &caps).into_iter().filter(|plan| ["look_back", "look_ahead"].contains(&plan.rung.name)) {
+    let keeps_words = |plan: &ScanPlan| plan.program.as_ref().is_some_and(|program| program.control.words > 0);
+    let single_passes: Vec<ScanPlan> = plans(&problem, &caps).into_iter().filter(keeps_words).collect();
+    assert!(!single_passes.is_empty());
+    for plan in single_passes {
         let mut prepared = cuda.prepare(&plan).unwrap();
         for call in 0..1000 {
             cuda.scope(&stream, |scope| {
@@ -265,55 +243,13 @@ fn axes_of_any_layout_on_the_device() {
     }
 }
 
-/// What shows where a rung's launches change: the kernels, their grids, and what they keep between blocks.
-fn signature(plan: &ScanPlan) -> String {
-    let program = plan.program.as_ref().unwrap();
-    let launch = |Step::Launch(l): &Step| format!("{} {} {} ", l.kernel.expression, l.grid, l.shared_bytes);
-    let launches: String = program.steps.iter().map(launch).collect();
-    format!("{launches} {} {}", program.control.words, program.scratch_bytes)
-}
-
-/// Lengths on both sides of a rung's edges, up to `most`: wherever, from one power of two to the next, another kernel takes
-/// over or a tile or block more is needed, one place where it does.
-fn edges(most: u64, plan_of: impl Fn(u64) -> Option<ScanPlan>) -> Vec<u64> {
-    let of = |length: u64| plan_of(length).map(|plan| signature(&plan));
-    let mut lengths = vec![1];
-    let mut octave = 1;
-    while octave < most {
-        let (mut low, mut high) = (octave, (2 * octave).min(most));
-        let first = of(low);
-        if first != of(high) {
-            while high - low > 1 {
-                let middle = low + (high - low) / 2;
-                if of(middle) == first { low = middle } else { high = middle }
-            }
-            lengths.extend([low, high, high + 1]);
-        }
-        octave *= 2;
-    }
-    lengths.retain(|length| of(*length).is_some());
-    lengths.sort_unstable();
-    lengths.dedup();
-    lengths
-}
-
-#[test]
-#[ignore = "needs a CUDA device"]
-fn infinities_and_nan_have_one_convention_at_the_edges_of_every_rung() {
-    let cuda = Cuda::new(0).unwrap();
-    let caps = Caps::Cuda(cuda.caps().clone());
+/// The plans that stand at the edges of every rung: rounding and exact operators, both directions; the whole of an array,
+/// rows above each other, and columns next to each other. Longer than three of the largest tiles.
+fn plans_at_edges(caps: &Caps) -> Vec<ScanPlan> {
     const MOST: u64 = 70_000;
-    // What stands where in a row: at both ends and in the middle.
-    let specials: Vec<Vec<(usize, f64)>> = [f64::NEG_INFINITY, f64::INFINITY, f64::NAN]
-        .into_iter()
-        .flat_map(|special| [0, 1, 2].map(|place| vec![(place, special)]))
-        .chain([vec![(0, f64::INFINITY), (2, f64::NEG_INFINITY)]])
-        .collect();
-    // The whole of an array, one special row a run; or rows above each other and columns next to each other, all of them in
-    // one run, with two that have nothing special.
     type Shape = fn(u64) -> Vec<u64>;
     let forms: [(Shape, Option<i64>); 3] = [(|n| vec![n], None), (|n| vec![12, n], Some(1)), (|n| vec![n, 12], Some(0))];
-    let mut cases = Vec::new();
+    let mut plans = Vec::new();
     for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16] {
         let all = dtype == DType::F32;
         for operator in [Operator::Sum, Operator::Max, Operator::Prod, Operator::Min].into_iter().take(if all { 4 } else { 2 }) {
@@ -321,21 +257,44 @@ fn infinities_and_nan_have_one_convention_at_the_edges_of_every_rung() {
                 for (shape, axis) in forms {
                     let problem = |n: u64| ScanProblem::new(spec, dtype, &Layout::contiguous(&shape(n)).unwrap(), axis).unwrap();
                     for rung in cuda_rungs() {
-                        let lengths = edges(MOST, |n| claimed(&problem(n), &caps, rung));
-                        cases.extend(lengths.into_iter().filter_map(|n| claimed(&problem(n), &caps, rung)));
+                        plans.extend(edges(MOST, |n| claimed(&problem(n), caps, rung)));
                     }
                 }
             }
         }
     }
+    plans
+}
+
+#[test]
+fn the_walk_stands_on_both_sides_of_an_edge_of_every_rung() {
+    let caps = Caps::Cuda(CudaCaps::known().into_iter().find(|caps| caps.compute >= (9, 0)).unwrap());
+    let plans = plans_at_edges(&caps);
+    let missing = without_an_edge(&plans, |plan| plan.problem.length(), cuda_rungs());
+    assert!(missing.is_empty(), "{missing:?} of {:?}", count_by_rung(&plans));
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn infinities_and_nan_have_one_convention_at_the_edges_of_every_rung() {
+    let cuda = Cuda::new(0).unwrap();
+    let caps = Caps::Cuda(cuda.caps().clone());
+    // What stands where in a row: at both ends and in the middle.
+    let specials: Vec<Vec<(usize, f64)>> = [f64::NEG_INFINITY, f64::INFINITY, f64::NAN]
+        .into_iter()
+        .flat_map(|special| [0, 1, 2].map(|place| vec![(place, special)]))
+        .chain([vec![(0, f64::INFINITY), (2, f64::NEG_INFINITY)]])
+        .collect();
+    let cases = plans_at_edges(&caps);
+    assert!(!cases.is_empty());
     cuda.precompile(cases.iter().filter_map(|plan| plan.program.as_ref())).unwrap();
-    let mut covered = std::collections::BTreeMap::<&str, u64>::new();
     for plan in &cases {
         let problem = &plan.problem;
         let (length, inner, rows) = (problem.length() as usize, problem.inner() as usize, problem.rows() as usize);
         // Near one, so that products stay in range.
         let value = |i: usize| 1.0 + f64::from((i as u32).wrapping_mul(2_654_435_761) >> 24) / 4096.0 - 0.03125;
         let base: Vec<f64> = (0..rows * length).map(value).collect();
+        // The whole of an array has one special row a run; rows and columns have all of them, and two with nothing special.
         for turn in 0..if rows == 1 { specials.len() } else { 1 } {
             let mut values = base.clone();
             for row in 0..rows {
@@ -352,12 +311,8 @@ fn infinities_and_nan_have_one_convention_at_the_edges_of_every_rung() {
                 assert_eq!(wrong, None, "{plan}, {:?}: {:?}", specials.get(turn), wrong.map(|i| (got[i], expected[i])));
             });
         }
-        *covered.entry(plan.rung.name).or_default() += 1;
     }
-    for rung in cuda_rungs() {
-        assert!(covered.contains_key(rung.name), "{} was not walked", rung.id());
-    }
-    println!("lengths walked, by rung: {covered:?}");
+    println!("lengths walked, by rung: {:?}", count_by_rung(&cases));
 }
 
 /// Runs a plan whose outputs are of the inputs' type, whatever the type.
