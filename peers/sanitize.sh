@@ -7,12 +7,18 @@ set -u
 upsweep=$1 out=$2 op=${3:-}
 mkdir -p "$out"
 export UPSWEEP_EXACT_ALLOCATIONS=1
+# Kernels whose barriers racecheck can follow: each lane arrives for itself, where else one arrives for its warp.
+export UPSWEEP_RACECHECK=1
+# Few blocks, so that each takes many tiles of these small arrays and uses its shared memory again.
+export UPSWEEP_MULTIPROCESSORS=4
 check() {
   local tool=$1 rung=$2 start=$SECONDS status summary name
-  local options=(--tool "$tool" --error-exitcode 99 --print-limit 20)
+  local options=(--tool "$tool" --error-exitcode 99 --print-limit 20) cases=(--cases quick --no-wrong-kernels)
   [ "$tool" = memcheck ] && options+=(--leak-check no)
+  # racecheck takes some milliseconds a block: rows by the ten thousand are for the other tools.
+  [ "$tool" = racecheck ] && cases+=(--few-rows)
   name=$tool-${rung/\//-}
-  timeout 500 compute-sanitizer "${options[@]}" "$upsweep" verify "$rung" --device cuda --cases quick --no-wrong-kernels >"$out/$name.log" 2>&1
+  timeout 500 compute-sanitizer "${options[@]}" "$upsweep" verify "$rung" --device cuda "${cases[@]}" >"$out/$name.log" 2>&1
   status=$?
   summary=$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$name.log" | tail -n 1 | sed 's/=* *//' | tr -d '"')
   echo "{\"tool\":\"$tool\",\"rung\":\"$rung\",\"exit\":$status,\"summary\":\"$summary\",\"seconds\":$((SECONDS - start))}" >"$out/$name.row"

@@ -17,6 +17,7 @@ const STEPS: &[Step] = &[
     ("tests", tests),
     ("documentation", documentation),
     ("packages", packages),
+    ("example: candle", candle),
     ("licences of dependencies", licences::check),
     ("kernels", || kernels::run(&kernels::Options::default())),
     ("tile kernels", tiles::check),
@@ -115,6 +116,17 @@ fn documentation() -> Result<()> {
     let mut command = command(&arguments);
     command.env("RUSTDOCFLAGS", "-D warnings");
     finish(command, &arguments)
+}
+
+/// The example is a workspace of its own, so that candle is nobody else's dependency.
+fn candle() -> Result<()> {
+    const MANIFEST: &str = "examples/candle/Cargo.toml";
+    cargo(&["fmt", "--check", "--manifest-path", MANIFEST])?;
+    let target = paths::target().join("candle");
+    let target = target.to_str().context("the target folder's name is no UTF-8")?;
+    let common = ["--quiet", "--locked", "--manifest-path", MANIFEST, "--target-dir", target];
+    cargo(&[&["clippy", "--all-targets"], &common[..], &["--", "-D", "warnings"]].concat())?;
+    cargo(&[&["test"], &common[..]].concat())
 }
 
 fn packages() -> Result<()> {

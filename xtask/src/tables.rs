@@ -357,7 +357,9 @@ fn claims(rung: &RungFacts) -> String {
     let operators = list(claims.operators.iter().map(|o| o.name()).collect(), "every operator");
     let dtypes = list(claims.dtypes.iter().map(|d| d.name()).collect(), "every dtype that the operator takes");
     let forms = match claims.forms {
-        Forms::Whole => "contiguous elements (of the whole array, or of each row)",
+        Forms::Whole => "the whole of a contiguous array",
+        Forms::Rows => "rows of contiguous elements",
+        Forms::Columns => "columns that are neighbours in memory",
         Forms::Any => "any axes of any strides",
     };
     let mut text = format!("{operators}; {dtypes}; {forms}");

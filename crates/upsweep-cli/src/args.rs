@@ -196,6 +196,9 @@ pub struct VerifyArgs {
     /// Leave the wrong kernels out: for memory checkers, which would rightly complain about them
     #[arg(long)]
     pub no_wrong_kernels: bool,
+    /// Leave cases of tens of thousands of rows out: for tools under which each row takes long
+    #[arg(long)]
+    pub few_rows: bool,
     /// Seed of the inputs; a fresh one, printed, if left out
     #[arg(long)]
     pub seed: Option<u64>,
@@ -387,8 +390,9 @@ impl FromStr for Function {
         let scan = || SCANS.iter().find(|(name, _)| *name == text).map(|(_, operator)| Function::Scan(*operator));
         let softmax = || SoftmaxKind::from_name(text).map(Function::Softmax);
         // logsumexp is a reduction like others: over the whole array, or along several axes.
-        Operator::from_name(text).map(Function::Reduce).or_else(scan).or_else(softmax).ok_or_else(|| {
-            let names = Operator::all().map(Operator::name).chain(SCANS.iter().map(|(name, _)| *name));
+        let reduction = Operator::from_name(text).filter(|operator| operator.row().reduces);
+        reduction.map(Function::Reduce).or_else(scan).or_else(softmax).ok_or_else(|| {
+            let names = Operator::reductions().map(Operator::name).chain(SCANS.iter().map(|(name, _)| *name));
             let names: Vec<&str> = names.chain(["softmax", "log_softmax"]).collect();
             format!("`{text}` is not a function; allowed are {}", names.join(", "))
         })

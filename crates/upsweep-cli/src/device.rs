@@ -81,7 +81,7 @@ impl Device {
     pub fn run<O: Op>(&self, plan: &Plan<O>, input: &Tensor, output: &mut Tensor) -> Result<(), Error> {
         match (self, &plan.rung.body) {
             (Device::Cpu(_), Body::Cpu(body)) => {
-                O::run_on_host(*body, &plan.problem, input.host_slice(), output.host_slice_mut())
+                O::run_on_host(*body, &plan.problem, input.host_slice(), None, output.host_slice_mut())
             }
             #[cfg(feature = "cuda")]
             (Device::Cuda(cuda), Body::Cuda { .. }) => cuda.run_from_host(plan, input.host_slice(), output.host_slice_mut()),

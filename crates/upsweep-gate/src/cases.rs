@@ -132,10 +132,15 @@ impl Form {
         self == Form::OuterAxes
     }
 
+    /// Tens of thousands of rows, of few elements.
+    pub fn has_many_rows(self) -> bool {
+        matches!(self, Form::ManyRows | Form::MoreRows)
+    }
+
     /// Lengths beyond this make an input too large to be worth it.
     pub fn longest(self) -> u64 {
         match self {
-            Form::ManyRows | Form::MoreRows => 33,
+            _ if self.has_many_rows() => 33,
             Form::Whole | Form::Slice => u64::MAX,
             _ => 1 << 18,
         }

@@ -97,8 +97,9 @@ impl CpuTarget {
         let name = format!("{} {problem:?}", O::NAME);
         let same = self.inputs.as_ref().is_some_and(|(n, s, _)| *n == name && *s == seed);
         if !same {
-            let Operand { dtype, len } = problem.input();
-            let count = (footprint / (len * dtype.size()).max(1) + 1).min(MOST_INPUTS);
+            let operands = [Some(problem.input()), problem.second_input()];
+            let bytes: u64 = operands.iter().flatten().map(|Operand { dtype, len }| len * dtype.size()).sum();
+            let count = (footprint / bytes.max(1) + 1).min(MOST_INPUTS);
             self.inputs = None;
             let [family, _] = O::evidence(problem);
             let made: Result<Vec<Input>> = (0..count).map(|i| O::make(problem, family, seed.wrapping_add(i), 0)).collect();
@@ -125,6 +126,11 @@ fn last_level_cache() -> u64 {
     (0..8).filter_map(size).max().unwrap_or(UNKNOWN)
 }
 
+/// Of an input and of the second one.
+fn fingerprints(input: &Input) -> (u64, Option<u64>) {
+    (fingerprint(input.allocation()), input.second().map(|second| fingerprint(second.allocation())))
+}
+
 /// The host function of a plan.
 fn body<O: Judged>(plan: &Plan<O>) -> Result<O::HostBody> {
     match plan.rung.body {
@@ -148,7 +154,7 @@ impl Output {
 
     fn call<O: Judged>(&mut self, body: O::HostBody, problem: &O::Problem, input: &Input) -> upsweep::Result<()> {
         let output = dispatch!(problem.output().dtype, T => HostSliceMut::from(self.bytes.typed_mut::<T>()?));
-        O::run_on_host(body, problem, input.slice(), output)
+        O::run_on_host(body, problem, input.slice(), input.second_slice(), output)
     }
 
     fn broken_guard(&self) -> Option<String> {
@@ -228,7 +234,7 @@ impl<O: Judged> Target<O> for CpuTarget {
     fn run(&mut self, plan: &Plan<O>, input: &Input, request: RunRequest) -> Result<Observed> {
         let body = body(plan)?;
         let problem = &plan.problem;
-        let before = fingerprint(input.allocation());
+        let before = fingerprints(input);
         let mut output = Output::new(problem.output());
         let mut observed = Observed::default();
         for run in 0..request.repeats {
@@ -237,7 +243,7 @@ impl<O: Judged> Target<O> for CpuTarget {
             observed.outputs.push(output.bytes.bytes().to_vec());
         }
         observed.broken_guard = output.broken_guard();
-        observed.input_unchanged = fingerprint(input.allocation()) == before;
+        observed.input_unchanged = fingerprints(input) == before;
         Ok(observed)
     }
 
@@ -246,7 +252,8 @@ impl<O: Judged> Target<O> for CpuTarget {
         let (body, problem) = (body(plan)?, &plan.problem);
         let mut output = Output::new(problem.output());
         let inputs = self.inputs::<O>(problem, request.seed, request.footprint)?;
-        let footprint = inputs.iter().map(|input| input.bytes().len() as u64).sum();
+        let footprint =
+            inputs.iter().flat_map(|input| [Some(input), input.second()]).flatten().map(|i| i.bytes().len() as u64).sum();
         let mut next = inputs.iter().cycle();
         let mut call = |calls: u32| -> Result<f64> {
             let start = Instant::now();

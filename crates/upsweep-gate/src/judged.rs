@@ -4,7 +4,7 @@
 //! (`reduce`, `scan`, `softmax`) and is then verified, timed, compared and checked like the others.
 
 use crate::candidate::Candidate;
-use crate::cases::Level;
+use crate::cases::{Form, Level};
 use crate::error::{GateError, Result};
 use crate::families::Family;
 pub use crate::record::Traffic;
@@ -68,13 +68,21 @@ pub trait Judged: Op {
     #[cfg(feature = "cuda")]
     fn wrong_on_cuda() -> Vec<Candidate<Self>>;
 
-    /// The right answers, with their bounds.
+    /// The right answers for an input, and the second one where the problem has it, with their bounds.
     ///
     /// # Errors
     /// Mismatched operands.
-    fn reference(problem: &Self::Problem, input: HostSlice<'_>) -> upsweep::Result<Vec<Expected>>;
+    fn reference(problem: &Self::Problem, input: HostSlice<'_>, second: Option<HostSlice<'_>>) -> upsweep::Result<Vec<Expected>>;
 
-    /// A problem's input, from a family of data and a seed.
+    /// The second input of a problem that has one, for an input of a family of data, from a seed.
+    ///
+    /// # Errors
+    /// What the library refuses.
+    fn make_second(_problem: &Self::Problem, _family: Family, _seed: u64, _shift: u64) -> Result<Option<Input>> {
+        Ok(None)
+    }
+
+    /// A problem's input, with its second one where it has it, from a family of data and a seed.
     ///
     /// # Errors
     /// A family that does not suit the problem.
@@ -154,6 +162,9 @@ pub trait Ask<O: Judged>: Clone + fmt::Debug + fmt::Display + PartialEq {
 
     /// Elements along the op's axis.
     fn length(&self) -> u64;
+
+    /// How the elements lie.
+    fn form(&self) -> Form;
 
     /// The output is the input's own memory, where the device can do so.
     fn in_place(&self) -> bool {

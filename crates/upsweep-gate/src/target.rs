@@ -139,7 +139,7 @@ pub struct Observed {
     pub outputs: Vec<Vec<u8>>,
     /// The first guard band that was written, if one was.
     pub broken_guard: Option<String>,
-    /// The input's bytes (gaps and guards included) hash to the same before the first and after the last run.
+    /// The bytes of every input (gaps and guards included) hash to the same before the first and after the last run.
     pub input_unchanged: bool,
     /// What the device error word said.
     pub device_error: Option<String>,
@@ -175,13 +175,15 @@ pub struct Samples {
     pub launch_bound: bool,
 }
 
-/// Host memory whose dtype is known at run time, with the elements `shift` elements after an aligned base.
+/// Host memory whose dtype is known at run time, with the elements `shift` elements after an aligned base; and, of a problem
+/// with two inputs, the second one.
 #[derive(Clone, Debug)]
 pub struct Input {
     words: Vec<Word>,
     dtype: DType,
     len: usize,
     shift: usize,
+    second: Option<Box<Input>>,
 }
 
 /// Alignment of an input's base: the strictest that any backend treats specially is a 16-byte vector load; a cache
@@ -206,7 +208,22 @@ impl Input {
         let mut words: Vec<Word> = Vec::with_capacity(count);
         ask_for_huge_pages(words.as_ptr().cast(), count * 64);
         words.resize(count, Word([fill; 64]));
-        Input { words, dtype, len, shift }
+        Input { words, dtype, len, shift, second: None }
+    }
+
+    /// The same with the problem's second input.
+    pub fn and(self, second: Option<Input>) -> Input {
+        Input { second: second.map(Box::new), ..self }
+    }
+
+    /// The problem's second input.
+    pub fn second(&self) -> Option<&Input> {
+        self.second.as_deref()
+    }
+
+    /// The elements of the second input.
+    pub fn second_slice(&self) -> Option<HostSlice<'_>> {
+        self.second().map(Input::slice)
     }
 
     /// The element type.

@@ -25,7 +25,7 @@ fn rungs() -> Vec<&'static Rung<Scan>> {
 fn run<T: Element, O: Element>(rung: &Rung<Scan>, problem: &ScanProblem, input: &[T]) -> Vec<O> {
     let Body::Cpu(body) = rung.body else { panic!("{} runs on the host", rung.id()) };
     let mut output = vec![O::from_f64(77.0); problem.output_len() as usize];
-    body(problem, ScanOperands { input: input.into(), output: output.as_mut_slice().into() }).unwrap();
+    body(problem, ScanOperands { input: input.into(), second: None, output: output.as_mut_slice().into() }).unwrap();
     output
 }
 
@@ -42,7 +42,7 @@ fn bits<O: Element>(values: &[O]) -> Vec<String> {
 }
 
 fn check<T: Element>(problem: &ScanProblem, input: &[T], what: &str) {
-    let expected = reference(problem, HostSlice::from(input)).unwrap();
+    let expected = reference(problem, HostSlice::from(input), None).unwrap();
     for rung in rungs() {
         dispatch!(problem.output_dtype(), O => {
             let got = run::<T, O>(rung, problem, input);
@@ -72,7 +72,9 @@ fn elements<T: Element>(operator: Operator, n: usize, seed: u64) -> Vec<T> {
 
 fn specs(operator: Operator, dtype: DType) -> Vec<ScanSpec> {
     let initial = |x: f64| dispatch!(operator.output_dtype(dtype), O => ScanSpec::exclusive_from(operator, O::from_f64(x)));
-    let forward = [ScanSpec::inclusive(operator), ScanSpec::exclusive(operator), initial(3.0)];
+    let from = initial(3.0);
+    let forward =
+        [ScanSpec::inclusive(operator), ScanSpec::exclusive(operator), from, ScanSpec { kind: ScanKind::Inclusive, ..from }];
     forward.iter().flat_map(|spec| [*spec, spec.reversed()]).collect()
 }
 
@@ -274,10 +276,10 @@ fn the_input_is_never_written_and_wrong_operands_are_refused() {
     for rung in rungs() {
         let Body::Cpu(body) = rung.body else { unreachable!() };
         let mut short = [0.0f64; 999];
-        let operands = ScanOperands { input: x[..].into(), output: short.as_mut_slice().into() };
+        let operands = ScanOperands { input: x[..].into(), second: None, output: short.as_mut_slice().into() };
         assert!(matches!(body(&problem, operands), Err(Error::LengthMismatch { argument: "output", .. })));
         let mut other = [0.0f32; 1000];
-        let operands = ScanOperands { input: x[..].into(), output: other.as_mut_slice().into() };
+        let operands = ScanOperands { input: x[..].into(), second: None, output: other.as_mut_slice().into() };
         assert!(matches!(body(&problem, operands), Err(Error::DTypeMismatch { argument: "output", .. })));
     }
     let far = Layout::strided(&[1 << 57], &[0], 0).unwrap();

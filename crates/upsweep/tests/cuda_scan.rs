@@ -50,11 +50,11 @@ fn every_rung_of_the_scan_ladder_answers_as_the_oracle_does() {
                     let problem = |dtype| ScanProblem::whole(spec, dtype, n as u64).unwrap();
                     let Some(plan) = claimed(&problem(DType::F32), &caps, rung) else { continue };
                     let got = scan::run_plan::<_, f32, f32>(&cuda, &plan, &device_floats).unwrap().values;
-                    let expected = reference(&plan.problem, HostSlice::from(&floats[..])).unwrap();
+                    let expected = reference(&plan.problem, HostSlice::from(&floats[..]), None).unwrap();
                     let wrong = got.iter().zip(&expected).position(|(got, expected)| !fits(*got, expected));
                     assert_eq!(wrong, None, "{plan}: {:?}", wrong.map(|i| (got[i], expected[i])));
                     let plan = claimed(&problem(DType::I32), &caps, rung).expect("who takes f32 takes i32");
-                    let expected = reference(&plan.problem, HostSlice::from(&ints[..])).unwrap();
+                    let expected = reference(&plan.problem, HostSlice::from(&ints[..]), None).unwrap();
                     let wrong = match operator {
                         Operator::Sum => {
                             let got = scan::run_plan::<_, i32, i64>(&cuda, &plan, &device_ints).unwrap().values;
@@ -91,7 +91,7 @@ fn a_prepared_single_pass_answers_a_thousand_times_and_in_place() {
         for call in 0..1000 {
             cuda.scope(&stream, |scope| {
                 let (input, output) = (DeviceRef::of::<u8, _>(&trues, &stream), DeviceMut::of::<u64, _>(&mut output, &stream));
-                scope.enqueue(&mut prepared, ScanDeviceOperands { input, output }, None)
+                scope.enqueue(&mut prepared, ScanDeviceOperands { input, second: None, output }, None)
             })
             .unwrap();
             if call % 100 == 0 {
@@ -113,7 +113,7 @@ fn a_prepared_single_pass_answers_a_thousand_times_and_in_place() {
             // SAFETY: the same live memory as the output; a scan reads each element before it writes there.
             let input = unsafe { DeviceRef::from_raw(output.address(), output.len(), DType::I32) }?;
             let scratch = DeviceMut::of::<u8, _>(&mut scratch, &stream);
-            scope.enqueue(&mut prepared, ScanDeviceOperands { input, output }, Some(scratch))
+            scope.enqueue(&mut prepared, ScanDeviceOperands { input, second: None, output }, Some(scratch))
         })
         .unwrap();
         assert_eq!(cuda.download(&memory).unwrap(), apart, "{plan}");
@@ -139,8 +139,9 @@ fn deterministic_rungs_give_the_same_bits_in_every_run() {
     }
 }
 
-/// Scans a part of a larger array into a part of another one, for every pair of addresses within 16 bytes: rows of one
-/// length, or columns.
+/// Scans a part of a larger array into a part of another one, at every address within 16 bytes of each: rows of one length, or
+/// columns. Types of four bytes and more go through all pairs of addresses; of the many pairs of narrower ones, each address
+/// meets the same one, the next and an aligned one.
 fn at_every_address<T: Element + DeviceRepr + FromInt, R: Element>(cuda: &Cuda, operator: Operator, shape: [u64; 2], axis: i64) {
     let n = (shape[0] * shape[1]) as usize;
     let layout = Layout::contiguous(&shape).unwrap();
@@ -155,8 +156,10 @@ fn at_every_address<T: Element + DeviceRepr + FromInt, R: Element>(cuda: &Cuda, 
             let mut prepared = cuda.prepare(&plan).unwrap();
             let mut scratch = stream.alloc_zeros::<u8>(plan.scratch_bytes().max(1) as usize).unwrap();
             for from in 0..16 / size_of::<T>() {
-                let expected = reference(&problem, HostSlice::from(&host[from..from + n])).unwrap();
-                for to in 0..16 / size_of::<R>() {
+                let expected = reference(&problem, HostSlice::from(&host[from..from + n]), None).unwrap();
+                let places = 16 / size_of::<R>();
+                let some = [from % places, (from + 1) % places, 0];
+                for to in (0..places).filter(|to| size_of::<T>() >= 4 || some.contains(to)) {
                     stream.memset_zeros(&mut output).unwrap();
                     {
                         // SAFETY: every bit pattern of these types is a value.
@@ -166,7 +169,7 @@ fn at_every_address<T: Element + DeviceRepr + FromInt, R: Element>(cuda: &Cuda, 
                             let input = DeviceRef::of::<T, _>(&elements, stream);
                             let output = DeviceMut::of::<R, _>(&mut part, stream);
                             let scratch = DeviceMut::of::<u8, _>(&mut scratch, stream);
-                            scope.enqueue(&mut prepared, ScanDeviceOperands { input, output }, Some(scratch))
+                            scope.enqueue(&mut prepared, ScanDeviceOperands { input, second: None, output }, Some(scratch))
                         })
                         .unwrap();
                     }
@@ -204,8 +207,18 @@ impl FromInt for half::f16 {
 #[ignore = "needs a CUDA device"]
 fn inputs_and_outputs_at_every_address() {
     let cuda = Cuda::new(0).unwrap();
-    // One row of some tiles, and rows.
-    let shapes = [([1, 50_021], 1), ([3, 4001], 1)];
+    // One row of some tiles; rows of several tiles, of a block, of a few lanes; columns that are walked down, that are cut, and that are staged.
+    let shapes = [
+        ([1, 50_021], 1),
+        ([3, 17_003], 1),
+        ([5, 4100], 1),
+        ([77, 100], 1),
+        ([300, 7], 1),
+        ([300, 77], 0),
+        ([3000, 12], 0),
+        ([40, 1028], 0),
+        ([600, 260], 0),
+    ];
     for (shape, axis) in shapes {
         at_every_address::<f32, f32>(&cuda, Operator::Sum, shape, axis);
         at_every_address::<f64, f64>(&cuda, Operator::Sum, shape, axis);
@@ -236,7 +249,7 @@ fn axes_of_any_layout_on_the_device() {
             for spec in [ScanSpec::inclusive(Operator::Sum), ScanSpec::exclusive_from(Operator::Sum, 9i64).reversed()] {
                 let got = scan::scan::<_, i32, i64>(&cuda, spec, &x, Some(layout), axis).unwrap();
                 let problem = ScanProblem::new(spec, DType::I32, layout, axis).unwrap();
-                let expected = reference(&problem, HostSlice::from(&host[..])).unwrap();
+                let expected = reference(&problem, HostSlice::from(&host[..]), None).unwrap();
                 assert!(got.values.iter().zip(&expected).all(|(got, expected)| fits(*got, expected)), "{problem} of {layout:?}");
             }
         }
@@ -306,7 +319,7 @@ fn infinities_and_nan_have_one_convention_at_the_edges_of_every_rung() {
             dispatch!(problem.dtype(), T => {
                 let host: Vec<T> = values.iter().map(|x| T::from_f64(*x)).collect();
                 let got = run_on_device(&cuda, plan, &host);
-                let expected = reference(problem, HostSlice::from(&host[..])).unwrap();
+                let expected = reference(problem, HostSlice::from(&host[..]), None).unwrap();
                 let wrong = got.iter().zip(&expected).position(|(got, expected): (&T, &Expected)| !fits(*got, expected));
                 assert_eq!(wrong, None, "{plan}, {:?}: {:?}", specials.get(turn), wrong.map(|i| (got[i], expected[i])));
             });
@@ -320,4 +333,52 @@ fn run_on_device<T: Element>(cuda: &Cuda, plan: &ScanPlan, host: &[T]) -> Vec<T>
     let mut output = vec![T::from_f64(77.0); plan.problem.output_len() as usize];
     cuda.run_from_host(plan, host.into(), output.as_mut_slice().into()).unwrap();
     output
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn the_bits_of_a_row_depend_on_nothing_around_it() {
+    // Few rows and many, which other kernels may take: threads, a ring of tiles, a walk, steps.
+    let cuda = Cuda::new(0).unwrap();
+    let caps = Caps::Cuda(cuda.caps().clone());
+    for dtype in [DType::F32, DType::F64, DType::F16] {
+        for spec in [
+            ScanSpec::inclusive(Operator::Sum),
+            ScanSpec::exclusive(Operator::Sum).reversed(),
+            ScanSpec::inclusive(Operator::Prod),
+        ] {
+            for length in [7u64, 100, 3000, 4096, 8192, 8193, 9000, 16_384, 20_001, 65_536, 65_537, 100_001] {
+                for axis in [1i64, 0] {
+                    dispatch!(dtype, T => {
+                        let of = |count: u64| {
+                            let shape = if axis == 1 { [count, length] } else { [length, count] };
+                            let problem = ScanProblem::new(spec, dtype, &Layout::contiguous(&shape).unwrap(), Some(axis)).unwrap();
+                            let value = |i: u64| 1.0 + f64::from((i as u32).wrapping_mul(2_654_435_761) >> 22) / 65_536.0 - 1.0 / 128.0;
+                            let element = |at: u64| {
+                                let (row, place) = if axis == 1 { (at / length, at % length) } else { (at % count, at / count) };
+                                // The same values in every third row.
+                                T::from_f64(value(place * 3 + row % 3))
+                            };
+                            let host: Vec<T> = (0..count * length).map(element).collect();
+                            let plan = scan::plan(&problem, &caps).unwrap();
+                            let got = run_on_device(&cuda, &plan, &host);
+                            let row = |row: u64| -> Vec<u64> {
+                                (0..length).map(|p| got[(if axis == 1 { row * length + p } else { p * count + row }) as usize].to_f64().to_bits()).collect()
+                            };
+                            let last = (count - 1) / 3 * 3;
+                            assert!(row(0) == row(last), "{plan}: rows 0 and {last}");
+                            (plan.to_string(), row(0))
+                        };
+                        let (alone, bits) = of(if axis == 1 { 1 } else { 4 });
+                        // Columns enough for a walk, where that is not too much for a test.
+                        let most = if axis == 0 && length <= 4096 { 8000 } else if length <= 20_001 { 300 } else { 40 };
+                        for count in [5, 36, most] {
+                            let (among, its) = of(count);
+                            assert!(bits == its, "{alone} and {among}");
+                        }
+                    });
+                }
+            }
+        }
+    }
 }

@@ -91,6 +91,8 @@ pub(super) fn dtypes(claims: &Claims) -> String {
 pub(super) fn forms(forms: Forms) -> &'static str {
     match forms {
         Forms::Whole => "contiguous",
+        Forms::Rows => "contiguous rows",
+        Forms::Columns => "columns",
         Forms::Any => "any axes and strides",
     }
 }
@@ -112,7 +114,7 @@ pub(super) fn rung_json(rung: &RungFacts) -> serde_json::Value {
         "op": rung.op,
         "rung": rung.full_name(),
         "device": rung.device.name(),
-        "operators": if rung.claims.operators.is_empty() { Operator::all().map(Operator::name).collect() } else { rung.claims.operators.iter().map(|o| o.name()).collect::<Vec<_>>() },
+        "operators": if rung.claims.operators.is_empty() { Operator::reductions().map(Operator::name).collect() } else { rung.claims.operators.iter().map(|o| o.name()).collect::<Vec<_>>() },
         "dtypes": if rung.claims.dtypes.is_empty() { DType::all().map(DType::name).collect() } else { rung.claims.dtypes.iter().map(|d| d.name()).collect::<Vec<_>>() },
         "layouts": forms(rung.claims.forms),
         "compute": (rung.device == DeviceKind::Cuda).then(|| format!("{}.{}", rung.claims.compute.0, rung.claims.compute.1)),

@@ -72,6 +72,7 @@ fn judge<O: Judged>(args: &VerifyArgs, device: &Device, rung: Option<&str>) -> a
             operators: args.operator.iter().cloned().collect(),
             dtypes: args.dtype.into_iter().collect(),
             rungs: rung.map(str::to_string).into_iter().collect(),
+            few_rows: args.few_rows,
         },
         level: match args.cases {
             Cases::Quick => Level::Quick,

@@ -113,14 +113,20 @@ pub struct CudaTarget {
     timer: Timer,
     /// The data that timed calls rotate through: kept between rungs of the same dtype and seed.
     pool: Option<Pool>,
-    /// The input of the last run, which the next rung most likely shares.
-    uploaded: Option<Uploaded>,
+    /// The inputs of the last run, which the next rung most likely shares.
+    uploaded: [Option<Uploaded>; 2],
     peers: HashMap<PathBuf, Peer>,
+}
+
+/// Where the inputs of a call begin.
+#[derive(Clone, Copy)]
+struct Inputs {
+    first: u64,
+    second: Option<u64>,
 }
 
 struct Uploaded {
     buffer: Buffer,
-    first: u64,
     fingerprint: u64,
     start: usize,
 }
@@ -131,17 +137,35 @@ struct Pool {
     seed: u64,
     slot_elements: u64,
     slots: u64,
+    /// Of a problem with two inputs: the problem in words, and the bytes of the second input.
+    second: Option<(String, u64)>,
 }
 
 impl Pool {
     fn slot_bytes(&self) -> u64 {
-        // Slots begin on 256-byte boundaries, as allocations do.
-        (self.slot_elements * self.dtype.size()).max(1).next_multiple_of(256)
+        slot_bytes(self.slot_elements * self.dtype.size(), self.second.as_ref().map(|(_, bytes)| *bytes))
     }
 
     fn addresses(&self) -> Arc<[u64]> {
         (0..self.slots).map(|slot| self.buffer.address() + slot * self.slot_bytes()).collect()
     }
+}
+
+/// Bytes of a slot. Slots, and second inputs in them, begin on 256-byte boundaries, as allocations do.
+fn slot_bytes(first: u64, second: Option<u64>) -> u64 {
+    second_in_slot(first) + second.map_or(0, |bytes| bytes.max(1).next_multiple_of(256))
+}
+
+/// Where in its slot a second input begins.
+fn second_in_slot(first: u64) -> u64 {
+    first.max(1).next_multiple_of(256)
+}
+
+/// The second inputs of a problem that is timed.
+struct SecondInputs<'a> {
+    problem: String,
+    bytes: u64,
+    make: &'a dyn Fn(u64) -> Result<Option<Input>>,
 }
 
 impl std::fmt::Debug for CudaTarget {
@@ -162,7 +186,7 @@ impl CudaTarget {
     pub fn new(cuda: Cuda) -> Result<CudaTarget> {
         let timer = Timer::new(&cuda)?;
         let exact = std::env::var_os("UPSWEEP_EXACT_ALLOCATIONS").is_some_and(|value| value == "1");
-        Ok(CudaTarget { cuda, exact, timer, pool: None, uploaded: None, peers: HashMap::new() })
+        Ok(CudaTarget { cuda, exact, timer, pool: None, uploaded: [None, None], peers: HashMap::new() })
     }
 
     /// The device.
@@ -170,36 +194,43 @@ impl CudaTarget {
         &self.cuda
     }
 
-    /// Uploads an input as the judge lays it out, unless it is there already; the address of its first element and the
-    /// fingerprint of its bytes.
-    fn upload(&mut self, input: &Input) -> Result<(u64, u64)> {
+    /// Uploads an input, and the second one that it has, as the judge lays them out, unless they are there already; the
+    /// addresses of their first elements.
+    fn upload(&mut self, input: &Input) -> Result<Inputs> {
+        let second = input.second().map(|second| self.upload_one(1, second)).transpose()?;
+        Ok(Inputs { first: self.upload_one(0, input)?, second })
+    }
+
+    fn upload_one(&mut self, place: usize, input: &Input) -> Result<u64> {
         let shift_bytes = input.shift() as usize * input.dtype().size() as usize;
         let start = if self.exact { input.first_byte() - shift_bytes } else { 0 };
         let end = if self.exact { input.first_byte() + input.bytes().len() } else { input.allocation().len() };
         let bytes = &input.allocation()[start..end];
         let fingerprint = fingerprint(bytes);
         let same = |u: &Uploaded| u.fingerprint == fingerprint && u.start == start && u.buffer.len() == bytes.len().max(1) as u64;
-        if !self.uploaded.as_ref().is_some_and(same) {
-            self.uploaded = None;
+        if !self.uploaded[place].as_ref().is_some_and(same) {
+            self.uploaded[place] = None;
             let buffer = Buffer::new(&self.cuda, bytes.len() as u64)?;
             buffer.write(bytes)?;
-            self.uploaded = Some(Uploaded { buffer, first: 0, fingerprint, start });
+            self.uploaded[place] = Some(Uploaded { buffer, fingerprint, start });
         }
-        let uploaded = self.uploaded.as_mut().unwrap_or_else(|| unreachable!("the input was just uploaded"));
-        uploaded.first = uploaded.buffer.address() + (input.first_byte() - start) as u64;
-        Ok((uploaded.first, fingerprint))
+        let uploaded = self.uploaded[place].as_ref().unwrap_or_else(|| unreachable!("the input was just uploaded"));
+        Ok(uploaded.buffer.address() + (input.first_byte() - start) as u64)
     }
 
-    /// Whether the uploaded input still holds what was uploaded; if not, it is dropped.
+    /// Whether the uploaded inputs still hold what was uploaded; what does not is dropped.
     fn input_unchanged(&mut self) -> Result<bool> {
-        let Some(uploaded) = &self.uploaded else { return Ok(true) };
-        let mut after = vec![0; uploaded.buffer.len() as usize];
-        uploaded.buffer.read(&mut after)?;
-        let unchanged = fingerprint(&after) == uploaded.fingerprint;
-        if !unchanged {
-            self.uploaded = None;
+        let mut all_unchanged = true;
+        for place in &mut self.uploaded {
+            let Some(uploaded) = place else { continue };
+            let mut after = vec![0; uploaded.buffer.len() as usize];
+            uploaded.buffer.read(&mut after)?;
+            if fingerprint(&after) != uploaded.fingerprint {
+                *place = None;
+                all_unchanged = false;
+            }
         }
-        Ok(unchanged)
+        Ok(all_unchanged)
     }
 }
 
@@ -207,7 +238,7 @@ impl CudaTarget {
 fn enqueue<O: Judged>(
     prepared: &mut Prepared<O>,
     stream: &cudarc::driver::CudaStream,
-    input: u64,
+    inputs: Inputs,
     output: u64,
     scratch: (u64, u64),
     first_launch_only: bool,
@@ -216,9 +247,13 @@ fn enqueue<O: Judged>(
     // SAFETY: the callers of this private function own the buffers behind the addresses, sized for the plan's problem,
     // and wait for the stream before they free them.
     unsafe {
+        let second = match (inputs.second, problem.second_input()) {
+            (Some(address), Some(second)) => Some(DeviceRef::from_raw(address, second.len, second.dtype)?),
+            _ => None,
+        };
         let (from, to) = (problem.input(), problem.output());
-        let operands =
-            O::device_operands(DeviceRef::from_raw(input, from.len, from.dtype)?, DeviceMut::from_raw(output, to.len, to.dtype)?);
+        let input = DeviceRef::from_raw(inputs.first, from.len, from.dtype)?;
+        let operands = O::device_operands(input, second, DeviceMut::from_raw(output, to.len, to.dtype)?);
         if first_launch_only {
             prepared.enqueue_first_launch(stream, operands, scratch)
         } else {
@@ -276,7 +311,7 @@ impl Machine for CudaTarget {
         };
         let addresses = match self.pool.as_ref().filter(|pool| fits(pool)) {
             Some(pool) => pool.addresses(),
-            None => self.pool(DType::U32, words, &request)?.0,
+            None => self.pool(DType::U32, words, None, &request)?.0,
         };
         ceiling::measure(&self.cuda, &self.timer, &request, traffic, words, &addresses)
     }
@@ -294,7 +329,7 @@ impl<O: Judged> Target<O> for CudaTarget {
     fn run(&mut self, plan: &Plan<O>, input: &Input, request: RunRequest) -> Result<Observed> {
         let mut prepared = self.cuda.prepare(plan)?;
         let stream = self.timer.stream().clone();
-        let (first, _) = self.upload(input)?;
+        let inputs = self.upload(input)?;
 
         let Operand { dtype, len } = plan.problem.output();
         let output_bytes = (len * dtype.size()) as usize;
@@ -317,7 +352,8 @@ impl<O: Judged> Target<O> for CudaTarget {
                 // The output takes a fresh copy of the input, which is then both.
                 output.write_at(guard as u64, input.bytes())?;
             }
-            enqueue(&mut prepared, &stream, if request.in_place { to } else { first }, to, scratch_at, false)?;
+            let inputs = Inputs { first: if request.in_place { to } else { inputs.first }, ..inputs };
+            enqueue(&mut prepared, &stream, inputs, to, scratch_at, false)?;
             self.timer.wait()?;
             let mut guards = vec![GUARD_BYTE; 2 * guard];
             let (head, tail) = guards.split_at_mut(guard);
@@ -371,13 +407,23 @@ impl<O: Judged> Target<O> for CudaTarget {
         let plan = verified.plan();
         let problem = &plan.problem;
         let mut prepared = self.cuda.prepare(plan)?;
-        let (addresses, footprint) = self.pool(problem.input().dtype, problem.input().len, request)?;
+        let [family, _] = O::evidence(problem);
+        let make = |seed: u64| O::make_second(problem, family, seed, 0);
+        let second = problem.second_input().map(|operand| SecondInputs {
+            problem: format!("{} {problem:?}", O::NAME),
+            bytes: operand.len * operand.dtype.size(),
+            make: &make,
+        });
+        let Operand { dtype, len } = problem.input();
+        let place_of_second = second.as_ref().map(|_| second_in_slot(len * dtype.size()));
+        let (addresses, footprint) = self.pool(dtype, len, second.as_ref(), request)?;
         let output = Buffer::new(&self.cuda, problem.output().len * problem.output().dtype.size())?;
         let scratch_bytes = plan.scratch_bytes();
         let scratch = Buffer::new(&self.cuda, scratch_bytes)?;
         let stream = self.timer.stream().clone();
-        let mut call = |input: u64, first_only: bool| {
-            enqueue(&mut prepared, &stream, input, output.address(), (scratch.address(), scratch_bytes), first_only)
+        let mut call = |slot: u64, first_only: bool| {
+            let inputs = Inputs { first: slot, second: place_of_second.map(|place| slot + place) };
+            enqueue(&mut prepared, &stream, inputs, output.address(), (scratch.address(), scratch_bytes), first_only)
         };
         let mut samples =
             Samples { launches: plan.program.as_ref().map(|p| p.launches() as u64), footprint, ..Samples::default() };
@@ -409,7 +455,8 @@ impl CudaTarget {
         let stream = self.timer.stream().clone();
         let fill = fill_plan(dtype, len, case.period, case.marked, input.address())?;
         let nothing = Buffer::new(&self.cuda, 64)?;
-        enqueue(&mut self.cuda.prepare(&fill)?, &stream, input.address(), nothing.address(), (0, 0), false)?;
+        let inputs = Inputs { first: input.address(), second: None };
+        enqueue(&mut self.cuda.prepare(&fill)?, &stream, inputs, nothing.address(), (0, 0), false)?;
         self.timer.wait()?;
         let mut prepared = self.cuda.prepare(plan)?;
         let scratch = Buffer::new(&self.cuda, plan.scratch_bytes() + SCRATCH_SHIFT)?;
@@ -423,7 +470,7 @@ impl CudaTarget {
             }
             scratch.fill(GUARD_BYTE)?;
             let scratch_at = (scratch.address() + SCRATCH_SHIFT, plan.scratch_bytes());
-            enqueue(&mut prepared, &stream, input.address(), output.address(), scratch_at, false)?;
+            enqueue(&mut prepared, &stream, inputs, output.address(), scratch_at, false)?;
             self.timer.wait()?;
             let mut seen = vec![];
             for (first, count) in &case.windows {
@@ -439,14 +486,24 @@ impl CudaTarget {
         Ok(observed)
     }
 
-    /// Addresses of inputs of `elements` elements that together exceed the request's footprint, and that footprint.
-    fn pool(&mut self, dtype: DType, elements: u64, request: &TimingRequest) -> Result<(Arc<[u64]>, u64)> {
-        let slot_bytes = (elements * dtype.size()).max(1).next_multiple_of(256);
+    /// Addresses of inputs of `elements` elements that together exceed the request's footprint, and that footprint. Behind
+    /// each lies its second input, where there is one.
+    fn pool(
+        &mut self,
+        dtype: DType,
+        elements: u64,
+        second: Option<&SecondInputs<'_>>,
+        request: &TimingRequest,
+    ) -> Result<(Arc<[u64]>, u64)> {
+        let first_bytes = elements * dtype.size();
+        let slot_bytes = slot_bytes(first_bytes, second.map(|second| second.bytes));
+        let named = second.map(|second| (second.problem.clone(), second.bytes));
         // A single input beyond the footprint rotates out by itself; a graph touches no more slots than it has calls.
         let most = if elements < GRAPH_BELOW { u64::from(GRAPH_CALLS) } else { 4096 };
         let slots = (request.footprint / slot_bytes + 1).clamp(1, most);
         let fits = |pool: &Pool| {
-            pool.dtype == dtype && pool.seed == request.seed && pool.slot_elements == elements && pool.slots == slots
+            let same = pool.dtype == dtype && pool.seed == request.seed && pool.slot_elements == elements;
+            same && pool.slots == slots && pool.second == named
         };
         if !self.pool.as_ref().is_some_and(fits) {
             self.pool = None;
@@ -454,8 +511,11 @@ impl CudaTarget {
             for slot in 0..slots {
                 let input = families::uniform(dtype, elements, request.seed.wrapping_add(slot))?;
                 buffer.write_at(slot * slot_bytes, input.bytes())?;
+                if let Some(second) = second.map(|second| (second.make)(request.seed.wrapping_add(slot))).transpose()?.flatten() {
+                    buffer.write_at(slot * slot_bytes + second_in_slot(first_bytes), second.bytes())?;
+                }
             }
-            self.pool = Some(Pool { buffer, dtype, seed: request.seed, slot_elements: elements, slots });
+            self.pool = Some(Pool { buffer, dtype, seed: request.seed, slot_elements: elements, slots, second: named });
         }
         let addresses = self.pool.as_ref().map_or_else(|| Arc::from([]), Pool::addresses);
         Ok((addresses, slots * slot_bytes))

@@ -128,7 +128,7 @@ impl CudaTarget {
         };
 
         let input = O::make(problem, Family::Uniform, request.seed, 0)?;
-        let (first, _) = self.upload(&input)?;
+        let first = self.upload(&input)?.first;
         output.poison(0, outputs as usize, DType::U64, 0)?;
         call(first)?;
         self.timer.wait()?;
@@ -148,7 +148,7 @@ impl CudaTarget {
             repeats: Some(request.repeats.into()),
             ..Row::default()
         };
-        let expected = O::reference(problem, input.slice())?;
+        let expected = O::reference(problem, input.slice(), input.second_slice())?;
         let found = &image[..];
         // The oracle's expectation carries the 16-bit rounding in its bound, so an f32 result is held to no less.
         match compare_outputs(&expected, found, output_dtype) {
@@ -163,7 +163,7 @@ impl CudaTarget {
                 return Ok(Some(row));
             }
         }
-        let (addresses, footprint) = self.pool(dtype, input_operand.len, request)?;
+        let (addresses, footprint) = self.pool(dtype, input_operand.len, None, request)?;
         let seconds = if n < GRAPH_BELOW {
             let seconds = self.timer.graph(&self.cuda, request, GRAPH_CALLS, &addresses, call)?;
             row.eager_seconds = Some(Spread::of(&self.timer.eager(request, GRAPH_CALLS, &addresses, call)?)?.median);

@@ -20,14 +20,14 @@ use upsweep::types::{Accuracy, DType, Layout, Operator};
 
 /// The operator of a name.
 fn operator(name: &str) -> Result<Operator> {
-    Operator::from_name(name).ok_or_else(|| unknown_operator::<Reduce>(name))
+    Operator::from_name(name).filter(|operator| operator.row().reduces).ok_or_else(|| unknown_operator::<Reduce>(name))
 }
 
 impl Judged for Reduce {
     type Case = Case;
 
     fn operators() -> Vec<&'static str> {
-        Operator::all().map(Operator::name).collect()
+        Operator::reductions().map(Operator::name).collect()
     }
 
     fn typical_operators() -> &'static [&'static str] {
@@ -84,7 +84,7 @@ impl Judged for Reduce {
         wrong_cuda::candidates()
     }
 
-    fn reference(problem: &ReduceProblem, input: HostSlice<'_>) -> upsweep::Result<Vec<Expected>> {
+    fn reference(problem: &ReduceProblem, input: HostSlice<'_>, _: Option<HostSlice<'_>>) -> upsweep::Result<Vec<Expected>> {
         reference(problem, input)
     }
 
@@ -99,13 +99,13 @@ impl Judged for Reduce {
             Operator::ArgMin | Operator::ArgMax => [Family::Signed, Family::Ties],
             Operator::Min | Operator::Max | Operator::NanMin | Operator::NanMax => [Family::Signed, Family::Growing],
             Operator::WrappingSum => [Family::Uniform, Family::Alternating],
-            Operator::Sum | Operator::Mean | Operator::LogSumExp => [Family::Signed, Family::Offset],
+            Operator::Sum | Operator::Mean | Operator::LogSumExp | Operator::LinearRecurrence => [Family::Signed, Family::Offset],
         }
     }
 
     fn lowering_problems() -> Result<Vec<ReduceProblem>> {
         let mut problems = vec![];
-        for operator in Operator::all() {
+        for operator in Operator::reductions() {
             for dtype in DType::all().filter(|dtype| operator.accepts(*dtype)) {
                 for length in [1, 1000, 1 << 17, 1 << 20, 1 << 28] {
                     problems.push(ReduceProblem::whole(operator, dtype, length)?);

@@ -1,11 +1,13 @@
 //! Scan before the judge.
 
 mod cases;
+mod second;
 mod wrong;
 #[cfg(feature = "cuda")]
 mod wrong_cuda;
 
 pub use cases::{Case, Mode};
+pub use second::{Coefficients, Runs, Second};
 
 use crate::candidate::Candidate;
 use crate::cases::Level;
@@ -19,17 +21,27 @@ use upsweep::ops::scan::oracle::reference;
 use upsweep::ops::scan::{OPERATORS, Scan, ScanKind, ScanProblem, ScanSpec};
 use upsweep::types::{DType, Layout, Operator};
 
+/// The operators that scan, over one input or two.
+fn operators() -> impl Iterator<Item = Operator> {
+    OPERATORS.into_iter().chain([Operator::LinearRecurrence])
+}
+
 /// The operator of a name.
 fn operator(name: &str) -> Result<Operator> {
-    let known = OPERATORS.into_iter().find(|operator| operator.name() == name);
+    let known = operators().find(|operator| operator.name() == name);
     known.ok_or_else(|| unknown_operator::<Scan>(name))
+}
+
+fn first_input(problem: &ScanProblem, family: Family, seed: u64, shift: u64) -> Result<Input> {
+    let (dtype, operator) = (problem.dtype(), problem.operator());
+    Rows { shape: problem.shape(), dtype, operator, required_len: problem.required_len() }.make(family, seed, shift)
 }
 
 impl Judged for Scan {
     type Case = Case;
 
     fn operators() -> Vec<&'static str> {
-        OPERATORS.into_iter().map(Operator::name).collect()
+        operators().map(Operator::name).collect()
     }
 
     fn typical_operators() -> &'static [&'static str] {
@@ -86,13 +98,17 @@ impl Judged for Scan {
         wrong_cuda::candidates()
     }
 
-    fn reference(problem: &ScanProblem, input: HostSlice<'_>) -> upsweep::Result<Vec<Expected>> {
-        reference(problem, input)
+    fn reference(problem: &ScanProblem, input: HostSlice<'_>, second: Option<HostSlice<'_>>) -> upsweep::Result<Vec<Expected>> {
+        reference(problem, input, second)
+    }
+
+    fn make_second(problem: &ScanProblem, _: Family, seed: u64, shift: u64) -> Result<Option<Input>> {
+        second::usual(problem, seed, shift)
     }
 
     fn make(problem: &ScanProblem, family: Family, seed: u64, shift: u64) -> Result<Input> {
-        let (dtype, operator) = (problem.dtype(), problem.operator());
-        Rows { shape: problem.shape(), dtype, operator, required_len: problem.required_len() }.make(family, seed, shift)
+        let second = Self::make_second(problem, family, seed, shift)?;
+        Ok(first_input(problem, family, seed, shift)?.and(second))
     }
 
     fn evidence(problem: &ScanProblem) -> [Family; 2] {
@@ -113,8 +129,16 @@ impl Judged for Scan {
                     for length in [1, 1000, 1 << 17, 1 << 20, 1 << 28] {
                         problems.push(ScanProblem::whole(spec, dtype, length)?);
                     }
-                    // Rows for a warp and for a block, and columns.
-                    for (shape, axis) in [([3, 33], 1), ([3, 5000], 1), ([5000, 3], 0)] {
+                    // Rows for a warp, a block and tiles; columns that are walked down, and that look ahead or are cut.
+                    for (shape, axis) in [
+                        ([3, 33], 1),
+                        ([3, 5000], 1),
+                        ([3, 40_000], 1),
+                        ([700, 8192], 0),
+                        ([700, 3], 0),
+                        ([100, 8192], 0),
+                        ([5000, 12], 0),
+                    ] {
                         problems.push(ScanProblem::new(spec, dtype, &Layout::contiguous(&shape)?, Some(axis))?);
                     }
                 }
@@ -129,7 +153,8 @@ impl Judged for Scan {
 
     fn peer_problem(problem: &ScanProblem) -> Option<PeerProblem> {
         let plain = problem.is_contiguous_row() && problem.shape().offset == 0 && !problem.reverse();
-        let inclusive = problem.kind() == ScanKind::Inclusive;
+        let inclusive = problem.kind() == ScanKind::Inclusive && problem.initial().is_none();
+        let plain = plain && problem.second_input().is_none();
         let what = format!("scan inclusive {}", problem.operator().name());
         let output_dtype = problem.output_dtype();
         (plain && inclusive).then_some(PeerProblem { what, rows: 1, columns: problem.length(), output_dtype })

@@ -1,6 +1,6 @@
 //! The faults of scans, each with the case that must reject it, and the CPU's forms.
 
-use super::{Case, Mode};
+use super::{Case, Coefficients, Mode, Runs, Second};
 use crate::candidate::Candidate;
 use crate::cases::Form;
 use crate::families::{Family, Place, Special};
@@ -10,7 +10,7 @@ use upsweep::device::caps::DeviceKind;
 use upsweep::flow::{Body, Claims, Expect, Explain, Forms, Rung};
 use upsweep::half::f16;
 use upsweep::ops::scan::{HostBody, Scan, ScanOperands, ScanProblem, ScanRung};
-use upsweep::types::{DType, Operator};
+use upsweep::types::{DType, Element, Operator};
 
 const BOTH: &[DeviceKind] = &[DeviceKind::Cpu, DeviceKind::Cuda];
 const CPU: &[DeviceKind] = &[DeviceKind::Cpu];
@@ -75,6 +75,36 @@ pub(super) fn faults() -> Vec<Fault<Scan>> {
             Case { form: Form::LastAxis, ..whole(Sum, F32, Family::Signed, 33) },
         ),
         fault(
+            "recurrence_commuted",
+            "the carry is combined with a tile's total in the wrong order: the later one first",
+            CPU,
+            Case::recurrence(F32, Family::Signed, Coefficients::Fading, 4097),
+        ),
+        fault(
+            "recurrence_coefficients_shifted",
+            "an element meets its predecessor's coefficient",
+            CPU,
+            Case::recurrence(F32, Family::Signed, Coefficients::Fading, 257),
+        ),
+        fault(
+            "recurrence_initial_state_ignored",
+            "the states begin with 0 whatever was asked",
+            CPU,
+            with(Mode::InclusiveFrom, Case::recurrence(F32, Family::Signed, Coefficients::Fading, 257)),
+        ),
+        fault(
+            "key_head_lost_at_edge",
+            "a segment that begins with a tile of 1024 goes on from the tile before",
+            CPU,
+            Case { second: Second::Keys(I32, Runs::AtEdges), ..whole(Sum, F32, Family::Signed, 4097) },
+        ),
+        fault(
+            "offsets_off_by_one",
+            "segments begin one element late",
+            CPU,
+            Case { second: Second::Offsets(Runs::Short), ..whole(Sum, F32, Family::Signed, 1025) },
+        ),
+        fault(
             "value_before_flag",
             "a tile reads its predecessor's value before it has seen the flag, and the predecessor is delayed so that the \
              wrong order is certain",
@@ -122,7 +152,34 @@ fn running_sum(x: &[f32], y: &mut [f32]) {
     }
 }
 
-static ON_CPU: [ScanRung; 10] = [
+/// Elements and the second input, which has none where it is missing.
+fn with_second<S: Element>(operands: ScanOperands<'_>, scan: impl Fn(&[S], &[f32], &mut [f32])) -> Result<()> {
+    let second = operands.second.map_or(Ok(&[][..]), |second| second.typed::<S>())?;
+    scan(second, operands.input.typed::<f32>()?, operands.output.typed::<f32>()?);
+    Ok(())
+}
+
+/// Sums that begin anew at every element for which `is_head` holds.
+fn sums_from_heads(x: &[f32], y: &mut [f32], is_head: impl Fn(usize) -> bool) {
+    let mut sum = 0.0f64;
+    for (at, (x, y)) in x.iter().zip(y).enumerate() {
+        sum = f64::from(*x) + if is_head(at) { 0.0 } else { sum };
+        *y = sum as f32;
+    }
+}
+
+/// A right recurrence from a state; returns the product of the coefficients and the state behind.
+fn recur(a: &[f32], b: &[f32], y: &mut [f32], mut state: f64) -> (f64, f64) {
+    let mut product = 1.0;
+    for ((a, b), y) in a.iter().zip(b).zip(y) {
+        product *= f64::from(*a);
+        state = f64::from(*a) * state + f64::from(*b);
+        *y = state as f32;
+    }
+    (product, state)
+}
+
+static ON_CPU: [ScanRung; 15] = [
     wrong("scan_zeros", |problem, operands| with_f32(problem, operands, |_, y| y.fill(0.0))),
     wrong("missing_block_offset", |problem, operands| {
         with_f32(problem, operands, |x, y| x.chunks(1024).zip(y.chunks_mut(1024)).for_each(|(x, y)| running_sum(x, y)))
@@ -169,4 +226,35 @@ static ON_CPU: [ScanRung; 10] = [
         Ok(())
     }),
     wrong("carry_crosses_rows", |problem, operands| with_f32(problem, operands, running_sum)),
+    wrong("recurrence_commuted", |_, operands| {
+        with_second(operands, |a: &[f32], b, y| {
+            let mut carry = (1.0, 0.0);
+            for ((a, b), y) in a.chunks(1024).zip(b.chunks(1024)).zip(y.chunks_mut(1024)) {
+                let total = recur(a, b, y, 0.0);
+                recur(a, b, y, carry.1);
+                carry = (total.0 * carry.0, carry.0 * total.1 + carry.1);
+            }
+        })
+    }),
+    wrong("recurrence_coefficients_shifted", |_, operands| {
+        with_second(operands, |a: &[f32], b, y| {
+            let behind = recur(&a[..1], &b[..1], y, 0.0).1;
+            recur(a, &b[1..], &mut y[1..], behind);
+        })
+    }),
+    wrong("recurrence_initial_state_ignored", |_, operands| {
+        with_second(operands, |a: &[f32], b, y| {
+            recur(a, b, y, 0.0);
+        })
+    }),
+    wrong("key_head_lost_at_edge", |_, operands| {
+        with_second(operands, |keys: &[i32], x, y| {
+            sums_from_heads(x, y, |at| !at.is_multiple_of(1024) && keys[at] != keys[at - 1]);
+        })
+    }),
+    wrong("offsets_off_by_one", |_, operands| {
+        with_second(operands, |offsets: &[u64], x, y| {
+            sums_from_heads(x, y, |at| offsets.binary_search(&(at as u64).wrapping_sub(1)).is_ok());
+        })
+    }),
 ];

@@ -67,6 +67,10 @@ impl Ask<Softmax> for Case {
         self.length
     }
 
+    fn form(&self) -> Form {
+        self.form
+    }
+
     fn in_place(&self) -> bool {
         self.in_place
     }
@@ -264,7 +268,7 @@ mod tests {
                 let case = Huge::<Softmax> { problem: problem.clone(), period, marked, windows, answer };
                 let data: Vec<f32> =
                     (0..rows * cols).map(|i| if i == marked { f32::INFINITY } else { (i % period) as f32 }).collect();
-                let oracle = Softmax::reference(&problem, (&data[..]).into()).unwrap();
+                let oracle = Softmax::reference(&problem, (&data[..]).into(), None).unwrap();
                 let right: Vec<u8> = oracle
                     .iter()
                     .flat_map(|expected| match expected {

@@ -106,7 +106,7 @@ impl Judged for Softmax {
         wrong_cuda::candidates()
     }
 
-    fn reference(problem: &SoftmaxProblem, input: HostSlice<'_>) -> upsweep::Result<Vec<Expected>> {
+    fn reference(problem: &SoftmaxProblem, input: HostSlice<'_>, _: Option<HostSlice<'_>>) -> upsweep::Result<Vec<Expected>> {
         reference(problem, input)
     }
 

@@ -171,7 +171,7 @@ device_memory!(DeviceMut);
 /// The device operands of a call in the order in which programs name them.
 #[derive(Debug, Default)]
 pub struct Bindings<'a> {
-    /// Inputs.
+    /// Inputs: the problem's input, then its second one.
     pub inputs: [Option<DeviceRef<'a>>; 4],
     /// Outputs.
     pub outputs: [Option<DeviceMut<'a>>; 4],

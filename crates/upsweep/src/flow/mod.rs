@@ -27,9 +27,13 @@ pub struct Operand {
 pub trait Problem: Clone + PartialEq + fmt::Debug + fmt::Display + Send + Sync + 'static {
     /// The input: at least so many elements from the base pointer.
     fn input(&self) -> Operand;
+    /// The second input, where the problem has one: at least so many elements from the base pointer.
+    fn second_input(&self) -> Option<Operand> {
+        None
+    }
     /// The output: exactly so many elements.
     fn output(&self) -> Operand;
-    /// The least bytes any implementation moves: every input element once, every output element once.
+    /// The least bytes any implementation moves: every element of each input once, every output element once.
     fn bytes(&self) -> u64;
 }
 
@@ -52,14 +56,25 @@ pub trait Op: Sized + Send + Sync + 'static {
     /// [`crate::Error::NotClaimed`] if no rung of the device is for the problem.
     fn plan(problem: &Self::Problem, caps: &Caps) -> Result<Plan<Self>>;
 
-    /// Runs a CPU rung's body on one input and one output.
+    /// Runs a CPU rung's body on the input, the second one where the problem has it ([`Problem::second_input`]), and the
+    /// output.
     ///
     /// # Errors
     /// [`crate::Error::DTypeMismatch`], [`crate::Error::LengthMismatch`].
-    fn run_on_host(body: Self::HostBody, problem: &Self::Problem, input: HostSlice<'_>, output: HostSliceMut<'_>) -> Result<()>;
+    fn run_on_host(
+        body: Self::HostBody,
+        problem: &Self::Problem,
+        input: HostSlice<'_>,
+        second: Option<HostSlice<'_>>,
+        output: HostSliceMut<'_>,
+    ) -> Result<()>;
 
-    /// Names one input and one output in device memory.
-    fn device_operands<'a>(input: DeviceRef<'a>, output: DeviceMut<'a>) -> Self::DeviceOperands<'a>;
+    /// Names the input, the second one where the problem has it, and the output in device memory.
+    fn device_operands<'a>(
+        input: DeviceRef<'a>,
+        second: Option<DeviceRef<'a>>,
+        output: DeviceMut<'a>,
+    ) -> Self::DeviceOperands<'a>;
 
     /// THE list of rungs, in the order they are climbed: CPU rungs, then CUDA rungs.
     fn ladder() -> &'static [Rung<Self>];

@@ -24,8 +24,12 @@ pub struct Claims {
 /// Layout forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forms {
-    /// Elements that are neighbours in memory: the whole of a contiguous array, or the rows of a softmax.
+    /// The whole of a contiguous array.
     Whole,
+    /// Rows whose elements are neighbours in memory, at one distance from each other; a contiguous array is one of them.
+    Rows,
+    /// An axis before the last, where what lies behind it is contiguous: columns that are neighbours in memory.
+    Columns,
     /// Any axes of any strides.
     Any,
 }

@@ -268,19 +268,21 @@ template <class T, u32 COUNT, bool EVICT_LAST = false> UPSWEEP_DEVICE Bits128 re
   }
   return bits;
 }
-// Of 32 bytes, the 16 that begin `bytes` (fewer than 16) behind the first.
-UPSWEEP_DEVICE Bits128 bits_behind(const Bits128& low, const Bits128& high, u32 bytes) {
+// Of 32 bytes, the 16 that begin `bytes` (fewer than 16, a multiple of SIZE) behind the first.
+template <u32 SIZE> UPSWEEP_DEVICE Bits128 bits_behind(const Bits128& low, const Bits128& high, u32 bytes) {
   u32 word[8];
 #pragma unroll
   for (u32 i = 0; i < 8; ++i) word[i] = i < 4 ? low.word[i] : high.word[i - 4];
   // By two words, by one, by bytes.
 #pragma unroll
   for (u32 i = 0; i < 6; ++i) word[i] = (bytes & 8) != 0 ? word[i + 2] : word[i];
+  if (SIZE < 8) {
 #pragma unroll
-  for (u32 i = 0; i < 5; ++i) word[i] = (bytes & 4) != 0 ? word[i + 1] : word[i];
+    for (u32 i = 0; i < 5; ++i) word[i] = (bytes & 4) != 0 ? word[i + 1] : word[i];
+  }
   Bits128 bits;
 #pragma unroll
-  for (u32 i = 0; i < 4; ++i) bits.word[i] = __funnelshift_r(word[i], word[i + 1], 8 * (bytes & 3));
+  for (u32 i = 0; i < 4; ++i) bits.word[i] = SIZE < 4 ? __funnelshift_r(word[i], word[i + 1], 8 * (bytes & 3)) : word[i];
   return bits;
 }
 // As `read_group`, from global memory, for kernels that read once and write. Unlike `load_bits` it may read memory that the kernel
@@ -289,6 +291,21 @@ template <class T, u32 COUNT> UPSWEEP_DEVICE Bits128 load_group(const T* pointer
 // Writes 16 aligned bytes.
 UPSWEEP_DEVICE void store_bits(void* pointer, const Bits128& bits) {
   *static_cast<RawWords<4>*>(pointer) = {{bits.word[0], bits.word[1], bits.word[2], bits.word[3]}};
+}
+// Writes COUNT neighbours, 1 to 16 bytes, to global memory by one access that is aligned to its size. 16 bytes are spelled out:
+// kernels that hold much would else have the compiler work out many results before it stores the first, and spill.
+template <class T, u32 COUNT> UPSWEEP_DEVICE void store_group(T* pointer, const T (&items)[COUNT]) {
+  constexpr u32 BYTES = COUNT * sizeof(T);
+  if constexpr (BYTES == 16) {
+    const Bits128 bits = gather_bits<T>(items);
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(pointer), "r"(bits.word[0]), "r"(bits.word[1]), "r"(bits.word[2]), "r"(bits.word[3])
+                 : "memory");
+  } else {
+    Pack<T, COUNT> pack;
+#pragma unroll
+    for (u32 i = 0; i < COUNT; ++i) pack.items[i] = items[i];
+    *reinterpret_cast<Pack<T, COUNT>*>(pointer) = pack;
+  }
 }
 
 // ------------------------------------------------------------------ ordered accesses to global memory
@@ -376,6 +393,42 @@ template <class S> UPSWEEP_DEVICE S shuffle_from(S state, u32 lane) {
   return from_words<S>(words);
 }
 
+// ------------------------------------------------------------------ neighbouring states in shared memory, by wide accesses
+
+// N neighbours whose address is a multiple of their size, or of 16 bytes.
+template <class S, u32 N> struct NeighbouringStates {
+  static constexpr u32 BYTES = N * sizeof(S), ACCESS = BYTES < 16 ? BYTES : 16, WORDS = ACCESS / 4;
+  static_assert(BYTES % ACCESS == 0 && ACCESS % 4 == 0, "whole accesses");
+  S items[N];
+};
+template <class S, u32 N> UPSWEEP_DEVICE void read_states(const S* shared, S (&states)[N]) {
+  using Neighbours = NeighbouringStates<S, N>;
+  Words<Neighbours> words;
+#pragma unroll
+  for (u32 c = 0; c < Neighbours::BYTES / Neighbours::ACCESS; ++c) {
+    const RawWords<Neighbours::WORDS> raw = reinterpret_cast<const RawWords<Neighbours::WORDS>*>(shared)[c];
+#pragma unroll
+    for (u32 i = 0; i < Neighbours::WORDS; ++i) words.word[c * Neighbours::WORDS + i] = raw.word[i];
+  }
+  const Neighbours neighbours = from_words<Neighbours>(words);
+#pragma unroll
+  for (u32 i = 0; i < N; ++i) states[i] = neighbours.items[i];
+}
+template <class S, u32 N> UPSWEEP_DEVICE void write_states(S* shared, const S (&states)[N]) {
+  using Neighbours = NeighbouringStates<S, N>;
+  Neighbours neighbours;
+#pragma unroll
+  for (u32 i = 0; i < N; ++i) neighbours.items[i] = states[i];
+  const Words<Neighbours> words = to_words(neighbours);
+#pragma unroll
+  for (u32 c = 0; c < Neighbours::BYTES / Neighbours::ACCESS; ++c) {
+    RawWords<Neighbours::WORDS> raw;
+#pragma unroll
+    for (u32 i = 0; i < Neighbours::WORDS; ++i) raw.word[i] = words.word[c * Neighbours::WORDS + i];
+    reinterpret_cast<RawWords<Neighbours::WORDS>*>(shared)[c] = raw;
+  }
+}
+
 // ------------------------------------------------------------------ fast exponential
 
 // 2^x: hardware approximation in f32 (relative error 2^-22, results below 2^-126 flush to zero), exact library in f64.
@@ -401,6 +454,9 @@ template <class S> UPSWEEP_DEVICE S shuffle_xor(S state, u32 delta) {
 // The larger number, or NaN if either is.
 template <class R> UPSWEEP_DEVICE R max_nan(R a, R b) { return extreme<false>(a, b); }
 
+// A barrier of the block's first THREADS threads, whatever the others do.
+template <u32 THREADS> UPSWEEP_DEVICE void barrier_of() { asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); }
+
 // ------------------------------------------------------------------ bulk copies and their barriers (compute 9.0; not simulated)
 
 UPSWEEP_DEVICE u32 shared_address(const void* pointer) { return u32(__cvta_generic_to_shared(pointer)); }
@@ -414,6 +470,20 @@ UPSWEEP_DEVICE void barrier_init_fence() { asm volatile("fence.mbarrier_init.rel
 UPSWEEP_DEVICE void barrier_arrive(u64* barrier) {
   asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
+// How a warp arrives when its lanes are done with what the barrier guards: they meet, and one arrives for all.
+// UPSWEEP_EVERY_LANE_ARRIVES is for compute-sanitizer's racecheck: it follows the arrival of the lane that made an access, and
+// not that of another lane behind __syncwarp, which orders the two as well (PTX ISA, bar.warp.sync). An arrival a lane was
+// measured to cost the scan 0.4 %.
+#ifdef UPSWEEP_EVERY_LANE_ARRIVES
+constexpr u32 ARRIVALS_OF_WARP = WARP;
+UPSWEEP_DEVICE void warp_arrive(u64* barrier) { barrier_arrive(barrier); }
+#else
+constexpr u32 ARRIVALS_OF_WARP = 1;
+UPSWEEP_DEVICE void warp_arrive(u64* barrier) {
+  __syncwarp();
+  if (threadIdx.x % WARP == 0) barrier_arrive(barrier);
+}
+#endif
 UPSWEEP_DEVICE void barrier_arrive_expect(u64* barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
@@ -443,15 +513,28 @@ UPSWEEP_DEVICE void bulk_load_evict_last(void* shared, const void* global, u32 b
                "l"(global), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
                : "memory");
 }
+// Copies BYTES (4, 8 or 16; both addresses aligned to them) without a register in between.
+template <u32 BYTES> UPSWEEP_DEVICE void copy_async(void* shared, const void* global) {
+  static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "one access");
+  if constexpr (BYTES == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(shared)), "l"(global), "n"(BYTES) : "memory");
+  }
+}
+// Arrives on `barrier` once all of the thread's copies so far are there.
+UPSWEEP_DEVICE void barrier_arrive_after_copies(u64* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
 #endif
 
 // ------------------------------------------------------------------ the control block of a prepared plan
 
 struct Control {
   u32 epoch;    // tag of the last finished call
-  u32 counter;  // blocks that have arrived, back to zero when a call ends; or tickets, counted on from call to call
+  u32 counter;  // blocks that have arrived, or tickets; back to zero when a call ends
   u32 error;    // 0, or what went wrong
-  u32 base;     // the first ticket of the next call
+  u32 leaving;  // blocks that take no more tickets; back to zero when a call ends
   // followed by 64-bit words
 };
 UPSWEEP_DEVICE u64* control_words(Control* control) { return reinterpret_cast<u64*>(control + 1); }

@@ -279,4 +279,137 @@ template <class C> UPSWEEP_DEVICE typename C::State look_back(const u64* words, 
   return prefix;
 }
 
+// ------------------------------------------------------------------ tiles that look ahead (compute 9.0)
+
+constexpr u32 NONE = 0xffffffffu;  // a tile behind the last one
+
+// The words of a new control block are zero and belong to no call.
+UPSWEEP_DEVICE u32 tag_behind(u32 last_epoch) { return last_epoch == 0xffffffffu ? 1 : last_epoch + 1; }
+// A block that has got a ticket behind the last tile's leaves, and takes no other. The last one makes all ready for the next
+// call: no ticket is taken any more, and every block has read its epoch.
+UPSWEEP_DEVICE void leave(Control* control, u32 tag) {
+  if (atomicAdd(&control->leaving, 1u) == gridDim.x - 1) {
+    store_relaxed(&control->counter, 0);
+    store_relaxed(&control->leaving, 0);
+    store_relaxed(&control->epoch, tag);
+  }
+}
+
+#if __CUDA_ARCH__ >= 900
+// Waits for a turn of a barrier; false if it did not come, which is reported.
+UPSWEEP_DEVICE bool wait_for(u64& barrier, u32 turn, Control* control) {
+  // A try suspends the thread for a while in hardware, so the limit is generous.
+  for (u32 spins = 0; !barrier_try_wait(&barrier, turn & 1); ++spins) {
+    if (spins == SPIN_LIMIT) {
+      report_error(control, ERROR_SPIN_RAN_OUT);
+      return false;
+    }
+  }
+  return true;
+}
+#endif
+
+// ------------------------------------------------------------------ columns
+
+struct ColumnsShape {
+  u64 outer, length, inner;     // output extents: scans run along `length`
+  i64 outer_stride, row_stride;  // of the input, in elements; columns are neighbours
+  u64 steps, steps_of_block;
+  u64 initial, exclusive;
+};
+
+// What a thread has of a step: ACROSS threads lie side by side with N columns each, GROUPS of them below each other with ROWS
+// rows each.
+template <class Op, u32 ACROSS, u32 ROWS, u32 N, u32 BLOCK, bool REVERSE> struct ColumnStep {
+  using T = typename Op::Input;
+  using State = typename Op::State;
+  using Output = typename Op::Output;
+  using C = Carry<Op>;
+  static constexpr u32 GROUPS = BLOCK / ACROSS, LENGTH = GROUPS * ROWS, WARPS = BLOCK / WARP, COLUMNS = ACROSS * N;
+  static_assert(ACROSS <= WARP && BLOCK % WARP == 0, "a warp has whole groups");
+
+  State items[ROWS][N];  // after `scan`: with those above in the thread's rows
+  State front[N];        // after `scan`: of the threads above in the warp
+
+  static UPSWEEP_DEVICE u32 across() { return threadIdx.x % ACROSS; }
+  static UPSWEEP_DEVICE u32 first_row() { return threadIdx.x / ACROSS * ROWS; }
+  // Row `row` in the order of the scan, as an index in memory.
+  static UPSWEEP_DEVICE u64 place(u64 row, u64 length) { return REVERSE ? length - 1 - row : row; }
+
+  UPSWEEP_DEVICE void load(const T* columns, const ColumnsShape& shape, u64 step, bool packs, bool has_columns) {
+    const u64 first = step * LENGTH + first_row();
+    Bits128 bits[ROWS];
+#pragma unroll
+    for (u32 r = 0; r < ROWS; ++r) {
+      if (packs && has_columns && first + r < shape.length) bits[r] = load_group<T, N>(columns + i64(place(first + r, shape.length)) * shape.row_stride);
+    }
+#pragma unroll
+    for (u32 r = 0; r < ROWS; ++r) {
+#pragma unroll
+      for (u32 i = 0; i < N; ++i) items[r][i] = Op::identity();
+      if (has_columns && first + r < shape.length) {
+        const T* row = columns + i64(place(first + r, shape.length)) * shape.row_stride;
+#pragma unroll
+        for (u32 i = 0; i < N; ++i) items[r][i] = Op::lift(packs ? element_of<T>(bits[r], i) : row[i], 0);
+      }
+    }
+  }
+  // The same from a stage of shared memory that holds the step's `rows` rows in the order of the scan, without gaps; the thread
+  // has `columns` columns.
+  UPSWEEP_DEVICE void load_staged(const T* stage, u32 rows, u32 columns) {
+#pragma unroll
+    for (u32 r = 0; r < ROWS; ++r) {
+      const Bits128 bits = read_group<T, N>(stage + ((first_row() + r) * ACROSS + across()) * N);
+#pragma unroll
+      for (u32 i = 0; i < N; ++i) items[r][i] = i < columns && first_row() + r < rows ? Op::lift(element_of<T>(bits, i), 0) : Op::identity();
+    }
+  }
+  // Scans within the warp; `total` is the warp's in its last ACROSS lanes.
+  UPSWEEP_DEVICE void scan(State (&total)[N]) {
+#pragma unroll
+    for (u32 r = 1; r < ROWS; ++r) {
+#pragma unroll
+      for (u32 i = 0; i < N; ++i) items[r][i] = Op::combine(items[r - 1][i], items[r][i]);
+    }
+    const u32 lane = threadIdx.x % WARP;
+#pragma unroll
+    for (u32 i = 0; i < N; ++i) {
+      total[i] = items[ROWS - 1][i];
+#pragma unroll
+      for (u32 delta = ACROSS; delta < WARP; delta *= 2) {
+        const State above = shuffle_up(total[i], delta);
+        if (lane >= delta) total[i] = Op::combine(above, total[i]);
+      }
+      front[i] = Op::identity();
+      if (ACROSS < WARP) {
+        const State above = shuffle_up(total[i], ACROSS);
+        if (lane >= ACROSS) front[i] = above;
+      }
+    }
+  }
+  // Results of row r, in turn; `above` is the state of the rows above the thread's first, and is moved on.
+  UPSWEEP_DEVICE void results(u32 r, State (&above)[N], bool exclusive, Output (&row)[N]) const {
+#pragma unroll
+    for (u32 i = 0; i < N; ++i) {
+      const State inclusive = Op::combine(front[i], items[r][i]);
+      row[i] = Op::finish(exclusive ? above[i] : inclusive, 0);
+      above[i] = inclusive;
+    }
+  }
+};
+
+// Which columns a block has, and where they begin.
+template <u32 ACROSS, u32 N> struct Strip {
+  u64 outer, column, part;
+  bool has_columns;
+  UPSWEEP_DEVICE Strip(const ColumnsShape& shape) {
+    const u64 strips = (shape.inner + ACROSS * N - 1) / (ACROSS * N);
+    const u64 strip = blockIdx.x % strips, rest = blockIdx.x / strips;
+    outer = rest % shape.outer;
+    part = rest / shape.outer;
+    column = (strip * ACROSS + threadIdx.x % ACROSS) * N;
+    has_columns = column < shape.inner;
+  }
+};
+
 }  // namespace upsweep

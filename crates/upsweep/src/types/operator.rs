@@ -1,10 +1,10 @@
 //! THE operator table. An operator is a state, `lift`, `identity`, `combine` and `finish`; the Rust side of each is in
-//! `ops/reduce/cpu.rs`, the C++ side in `kernels/operators.cuh`, under the names of this table.
+//! `ops/reduce/operators.rs`, the C++ side in `kernels/operators.cuh`, under the names of this table.
 
 use super::{DType, Kind};
 use std::fmt;
 
-/// A reduction operator. The discriminant is the row in [`Operator::TABLE`].
+/// An operator of reductions and scans. The discriminant is the row in [`Operator::TABLE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Operator {
@@ -20,6 +20,7 @@ pub enum Operator {
     NanMax,
     WrappingSum,
     WrappingProd,
+    LinearRecurrence,
 }
 
 /// How exactly a floating-point sum is wanted.
@@ -64,6 +65,8 @@ pub struct OperatorRow {
     pub empty_is_error: bool,
     /// `combine(a, b) == combine(b, a)`: lanes may be interleaved.
     pub commutative: bool,
+    /// Defined as a reduction; if not, it only scans.
+    pub reduces: bool,
     /// `combine` rounds for floats (sum, prod, mean, logsumexp), so the order of additions shows in the last bits.
     pub rounds: bool,
     /// What one call means, for `list` and the docs.
@@ -81,6 +84,7 @@ macro_rules! row {
             integers_only: $i,
             empty_is_error: $e,
             commutative: true,
+            reduces: true,
             rounds: $r,
             meaning: $meaning,
         }
@@ -89,7 +93,7 @@ macro_rules! row {
 
 impl Operator {
     /// The table: one row for each operator, in declaration order.
-    pub const TABLE: [OperatorRow; 12] = [
+    pub const TABLE: [OperatorRow; 13] = [
         row!(Sum, "sum", "Sum", Total, floats_only: false, integers_only: false, empty_is_error: false, rounds: true, "sum; of nothing 0; integers in 64 bits; bool counts"),
         row!(Prod, "prod", "Prod", Total, floats_only: false, integers_only: false, empty_is_error: false, rounds: true, "product; of nothing 1; integers in 64 bits, wrapping"),
         row!(Min, "min", "Min", Same, floats_only: false, integers_only: false, empty_is_error: true, rounds: false, "smallest element; NaN propagates"),
@@ -102,11 +106,29 @@ impl Operator {
         row!(NanMax, "nan_max", "NanMax", Same, floats_only: false, integers_only: false, empty_is_error: true, rounds: false, "largest element that is not NaN; NaN if all are"),
         row!(WrappingSum, "wrapping_sum", "WrappingSum", Same, floats_only: false, integers_only: true, empty_is_error: false, rounds: false, "sum in the input's own width, wrapping"),
         row!(WrappingProd, "wrapping_prod", "WrappingProd", Same, floats_only: false, integers_only: true, empty_is_error: false, rounds: false, "product in the input's own width, wrapping"),
+        OperatorRow {
+            operator: Operator::LinearRecurrence,
+            name: "linear_recurrence",
+            c_name: "LinearRecurrence",
+            output: OutputType::Same,
+            floats_only: true,
+            integers_only: false,
+            empty_is_error: false,
+            commutative: false,
+            reduces: false,
+            rounds: true,
+            meaning: "h[i] = a[i] * h[i-1] + b[i] of two inputs; scans only",
+        },
     ];
 
     /// Every operator, in table order.
     pub fn all() -> impl ExactSizeIterator<Item = Operator> + Clone {
         Self::TABLE.iter().map(|row| row.operator)
+    }
+
+    /// Those that are reductions, in table order.
+    pub fn reductions() -> impl Iterator<Item = Operator> + Clone {
+        Self::TABLE.iter().filter(|row| row.reduces).map(|row| row.operator)
     }
 
     /// This operator's row.
@@ -169,6 +191,8 @@ mod tests {
             assert_eq!(Operator::from_name(row.name), Some(row.operator));
             assert!(!(row.floats_only && row.integers_only));
         }
+        assert_eq!(Operator::reductions().count(), Operator::TABLE.len() - 1);
+        assert!(!Operator::LinearRecurrence.row().reduces && !Operator::LinearRecurrence.row().commutative);
     }
 
     #[test]

@@ -242,7 +242,7 @@ impl Cuda {
     }
 
     /// Runs a plan from host memory to host memory and waits: uploads the input, allocates output and scratch, downloads
-    /// the result. For tools and tests; a program that calls often keeps its memory on the device.
+    /// the result. For tools and tests of problems with one input; a program that calls often keeps its memory on the device.
     ///
     /// # Errors
     /// [`Error::DTypeMismatch`], [`Error::LengthMismatch`] before anything runs; [`Error::Driver`], [`Error::Compile`],
@@ -260,7 +260,7 @@ impl Cuda {
                 // SAFETY: the allocation holds `len` elements of the dtype, is aligned by the driver, and is borrowed for
                 // the scope.
                 let output = unsafe { DeviceMut::from_raw(bytes.address(), len, dtype) }?;
-                let operands = O::device_operands(DeviceRef::of::<T, _>(&uploaded, &stream), output);
+                let operands = O::device_operands(DeviceRef::of::<T, _>(&uploaded, &stream), None, output);
                 scope.enqueue(&mut prepared, operands, Some(DeviceMut::of::<u8, _>(&mut scratch, &stream)))
             })?;
         });
@@ -330,7 +330,7 @@ impl Cuda {
         // The compiler's version belongs to the key; without a compiler nothing can be built, so its absence shows here.
         let version = format!("{:?}", self.compiler()?.version());
         let mut parts = vec![source.as_str(), target.as_str(), version.as_str()];
-        parts.extend(nvrtc::OPTIONS);
+        parts.extend(nvrtc::options());
         parts.extend(expressions.iter().map(String::as_str));
         let key = Cache::key(&parts);
         let load = |artefact| Module::load(&self.inner.context, artefact);
@@ -387,6 +387,20 @@ fn units_of(program: &Program) -> Vec<(KernelFile, Vec<String>)> {
     units
 }
 
+/// How many multiprocessors are planned for: the device's, or fewer by `UPSWEEP_MULTIPROCESSORS`. Few blocks then take many tiles
+/// each, which a check of small arrays meets on no large device.
+fn at_most(device: u32, asked: Option<&str>) -> Result<u32> {
+    let Some(asked) = asked else { return Ok(device) };
+    match asked.parse() {
+        Ok(count) if (1..=device).contains(&count) => Ok(count),
+        _ => Err(Error::InvalidArgument {
+            argument: "UPSWEEP_MULTIPROCESSORS",
+            got: asked.into(),
+            allowed: format!("allowed is 1 to {device}, the device's"),
+        }),
+    }
+}
+
 fn capabilities(context: &Arc<CudaContext>) -> Result<CudaCaps> {
     let attribute = |which: Attribute| {
         context.attribute(which).map(|v| v.max(0) as u32).map_err(driver("cuDeviceGetAttribute", || format!("{which:?}")))
@@ -400,11 +414,29 @@ fn capabilities(context: &Arc<CudaContext>) -> Result<CudaCaps> {
             attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         ),
-        multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        multiprocessors: at_most(
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            std::env::var("UPSWEEP_MULTIPROCESSORS").ok().as_deref(),
+        )?,
         threads_per_multiprocessor: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
         shared_bytes_per_block: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
         l2_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as u64,
         memory_bytes: context.total_mem().map_err(driver("cuDeviceTotalMem", || "the device's memory".into()))? as u64,
         bus_bytes_per_second: (bus > 0.0).then_some(bus),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_multiprocessors_are_an_order_and_more_are_an_error() {
+        assert_eq!(at_most(132, None).unwrap(), 132);
+        assert_eq!(at_most(132, Some("4")).unwrap(), 4);
+        for wrong in ["0", "133", "four", ""] {
+            let text = at_most(132, Some(wrong)).unwrap_err().to_string();
+            assert!(text.contains("UPSWEEP_MULTIPROCESSORS") && text.contains("132"), "{text}");
+        }
+    }
 }

@@ -146,7 +146,7 @@ impl Compiler {
     /// # Errors
     /// [`Error::Compile`] with the compiler's log.
     pub fn compile(&self, file: KernelFile, expressions: &[String], target: &str) -> Result<Artefact> {
-        self.compile_source(&full_source(file), file.path, expressions, target, &OPTIONS)
+        self.compile_source(&full_source(file), file.path, expressions, target, &options())
     }
 
     /// Compiles any text that is complete in itself, with options of the caller's.
@@ -252,6 +252,13 @@ impl Compiler {
 
 /// Options of every compilation; part of the cache key.
 pub const OPTIONS: [&str; 3] = ["--std=c++17", "-default-device", "--ptxas-options=-v"];
+
+/// [`OPTIONS`], and with `UPSWEEP_RACECHECK=1` in the environment those of kernels whose barriers compute-sanitizer's racecheck
+/// can follow (`warp_arrive` of the layer says how they differ).
+pub fn options() -> Vec<&'static str> {
+    let followed = std::env::var_os("UPSWEEP_RACECHECK").is_some_and(|value| value == "1");
+    OPTIONS.into_iter().chain(followed.then_some("--define-macro=UPSWEEP_EVERY_LANE_ARRIVES")).collect()
+}
 
 /// Destroys the program whichever way its compilation ends.
 struct Handle<'a> {

@@ -727,5 +727,7 @@ pub fn visit<V: Visitor>(operator: Operator, dtype: DType, accuracy: Accuracy, v
         (Operator::NanMax, _) => visitor.visit::<T, NanMax>(),
         (Operator::WrappingSum, _) => visitor.visit::<T, WrappingSum>(),
         (Operator::WrappingProd, _) => visitor.visit::<T, WrappingProd>(),
+        // Refused with the problem.
+        (Operator::LinearRecurrence, _) => visitor.visit::<T, Sum>(),
     })
 }

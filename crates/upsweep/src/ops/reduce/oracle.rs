@@ -50,7 +50,8 @@ pub enum Expected {
 /// A float within a bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Near {
-    /// The reference, possibly infinite.
+    /// The reference, possibly infinite; if it is, and partial results could overflow to both signs, the other infinity and
+    /// NaN are as right.
     pub value: f64,
     /// Largest allowed `|result - value|`, the output's rounding included.
     pub bound: f64,
@@ -158,6 +159,8 @@ fn expect<T: Element>(problem: &ReduceProblem, row: &Row<'_, T>) -> Expected {
         Operator::NanMax => extremum(row, |a, b| a > b, Nans::Ignore),
         Operator::ArgMin => extremum(row, |a, b| a < b, Nans::Index),
         Operator::ArgMax => extremum(row, |a, b| a > b, Nans::Index),
+        // Refused with the problem.
+        Operator::LinearRecurrence => Expected::Nan,
     }
 }
 

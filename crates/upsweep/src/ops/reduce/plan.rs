@@ -143,7 +143,7 @@ fn operator_type(problem: &ReduceProblem) -> String {
 #[doc(hidden)]
 pub fn state_sizes() -> Vec<(String, u64)> {
     let mut sizes = Vec::new();
-    for operator in Operator::all() {
+    for operator in Operator::reductions() {
         for dtype in DType::all().filter(|dtype| operator.accepts(*dtype)) {
             let Ok(problem) = ReduceProblem::whole(operator, dtype, 1) else { continue };
             let compensated = problem.clone().with_accuracy(Accuracy::Compensated).ok();
@@ -164,7 +164,7 @@ fn state_bytes(problem: &ReduceProblem) -> u64 {
         (Operator::Sum | Operator::Mean, Accuracy::Compensated) => 16,
         (Operator::Sum | Operator::Prod | Operator::WrappingSum | Operator::WrappingProd, _) => accumulator,
         (Operator::Mean, _) => real,
-        (Operator::LogSumExp, _) => 2 * real,
+        (Operator::LogSumExp | Operator::LinearRecurrence, _) => 2 * real,
         (Operator::Min | Operator::Max, _) => wide,
         (Operator::NanMin | Operator::NanMax | Operator::ArgMin | Operator::ArgMax, _) => wide + 8,
     }

@@ -20,9 +20,17 @@ impl ReduceProblem {
     /// reduces every axis to one value).
     ///
     /// # Errors
-    /// [`Error::UnsupportedDType`] if the operator is not defined for the dtype; [`Error::InvalidAxis`];
-    /// [`Error::EmptyInput`] if min, max, argmin or argmax would reduce nothing into an output that exists.
+    /// [`Error::InvalidArgument`] for an operator that only scans; [`Error::UnsupportedDType`] if it is not defined for the
+    /// dtype; [`Error::InvalidAxis`]; [`Error::EmptyInput`] if min, max, argmin or argmax would reduce nothing into an output that exists.
     pub fn new(operator: Operator, dtype: DType, layout: &Layout, axes: Option<&[i64]>) -> Result<ReduceProblem> {
+        if !operator.row().reduces {
+            let names: Vec<&str> = Operator::reductions().map(Operator::name).collect();
+            return Err(Error::InvalidArgument {
+                argument: "operator",
+                got: operator.to_string(),
+                allowed: format!("a reduction takes {}", names.join(", ")),
+            });
+        }
         if !operator.accepts(dtype) {
             return Err(Error::UnsupportedDType { argument: "input", operator, got: dtype, allowed: operator.accepted_names() });
         }
@@ -168,6 +176,8 @@ mod tests {
 
     #[test]
     fn dtypes_and_accuracy_are_checked_at_the_door() {
+        let error = ReduceProblem::whole(Operator::LinearRecurrence, DType::F32, 4).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { argument: "operator", .. }), "{error}");
         let error = ReduceProblem::whole(Operator::LogSumExp, DType::I32, 4).unwrap_err();
         assert!(error.to_string().contains("f32, f64, f16, bf16"), "{error}");
         let compensated = |op, dtype| ReduceProblem::whole(op, dtype, 4).unwrap().with_accuracy(Accuracy::Compensated);

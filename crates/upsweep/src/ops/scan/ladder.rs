@@ -21,6 +21,12 @@ const TEACHING: Claims = Claims {
 /// Every operator and dtype, the whole of a contiguous array.
 const WHOLE: Claims = Claims { operators: &[], dtypes: &[], forms: Forms::Whole, compute: (7, 5), max_length: u64::MAX };
 
+/// Every operator and dtype, rows whose elements are neighbours.
+const ROWS: Claims = Claims { forms: Forms::Rows, ..WHOLE };
+
+/// Every operator and dtype, columns that are neighbours.
+const COLUMNS: Claims = Claims { forms: Forms::Columns, ..WHOLE };
+
 /// Every operator, dtype and layout.
 const ANY: Claims = Claims { forms: Forms::Any, ..WHOLE };
 
@@ -69,7 +75,7 @@ pub(super) static LADDER: &[ScanRung] = &[
         "sequential",
         cpu::rung_sequential,
         Explain {
-            changed: "The definition: one loop that carries the state of all elements so far. Float sums run in f64 (f64 ones in double-double), because a single f32 stops growing at 2^24.",
+            changed: "The definition: one loop that carries the state of all elements so far. Float sums run in f64 (f64 ones in double-double), because a single f32 stops growing at 2^24. Linear recurrences run in f64, a fused multiplication and addition a step. Segments restart the state.",
             helps: "It is the starting point: every combination waits for the one before.",
             cost: "One read and one write of every element; n dependent combinations.",
             source: "G. Blelloch, Prefix Sums and Their Applications (1990), section 1.1",
@@ -82,7 +88,7 @@ pub(super) static LADDER: &[ScanRung] = &[
         cpu::rung_three_phase,
         Explain {
             changed: "Chunks of 65536 elements: a thread takes a chunk, adds it up, waits for the carry in front, passes the carry on, and scans the chunk in groups of 64 while the cache still holds it. Large outputs are stored past the caches.",
-            helps: "All threads work, memory is read once, and only one addition a chunk waits for the chunk before; in a group of sums, three vector steps replace eight dependent additions. The chain of carries has a fixed order, so the bits do not depend on the number of threads.",
+            helps: "All threads work, memory is read once, and only one addition a chunk waits for the chunk before; in a group of sums, three vector steps replace eight dependent additions. The chain of carries has a fixed order, so the bits do not depend on the number of threads. A chunk of a linear recurrence is walked in eight strips side by side, whose carries come from their products and totals; in segments, a chunk with a head in it passes its carry on at once.",
             cost: "One read from memory, one from the cache, one write of every element; one carry a chunk.",
             source: "G. Blelloch (1990), section 1.2.1, on blocks; S. Yan, G. Long and Y. Zhang, StreamScan (2013), on passing carries along",
         }
@@ -189,14 +195,56 @@ pub(super) static LADDER: &[ScanRung] = &[
         "7",
         "look_ahead",
         "07_look_ahead.cu",
-        Claims { compute: (9, 0), max_length: 1 << 40, ..WHOLE },
+        Claims { compute: (9, 0), max_length: 1 << 40, ..ROWS },
         deterministic: true,
-        Schedule::LookAhead { warps: 16, tile_bytes: 32 << 10, rows: 8, ring_bytes: 192 << 10, group: 192 },
+        Schedule::LookAhead { warps: 16, tile_bytes: 32 << 10, rows: 8, ring_bytes: 192 << 10, group: 128 },
         Explain {
-            changed: "One block a multiprocessor. The copy engine keeps a ring of tiles full; a tile's total is published some tiles before the tile is scanned; a warp of its own adds up the totals in front, whole groups of 192 tiles from left to right. Lines that are read leave the second-level cache last. Of an input between addresses of 16 bytes, whole groups are fetched and shifted when they are read; of an output, neighbouring lanes put their results together.",
+            changed: "One block a multiprocessor. The copy engine keeps a ring of tiles full; a tile's total is published some tiles before the tile is scanned; two warps of their own add up the totals in front, one of them whole groups of 128 tiles from left to right. Lines that are read leave the second-level cache last. Of an input between addresses of 16 bytes, whole groups are fetched and shifted when they are read; of an output, neighbouring lanes put their results together.",
             helps: "Bytes under way cost no registers, and by the time a tile is scanned the totals in front of it have long been published: nobody waits. Every block adds the same totals in the same order, whatever the timing, the addresses and the number of blocks: float sums have the same bits in every run.",
             cost: "One read and one write of n items; one atomic and one tagged write a tile; each block reads every tile's word once; one launch.",
             source: "D. Merrill and M. Garland (2016), on tickets and tagged words; PTX ISA, cp.async.bulk and mbarrier",
+        }
+    ),
+    cuda!(
+        "8",
+        "rows",
+        "08_rows.cu",
+        ROWS,
+        deterministic: true,
+        Schedule::Registers,
+        Explain {
+            changed: "A row stays in registers: as many threads as it takes with four to sixteen states each, a few of a warp, or a block of up to 512; loads and stores of up to 16 bytes.",
+            helps: "One read, one write, at most one barrier, and as many rows under way as a multiprocessor has threads for: rows run at the speed of a copy, and a short array takes one block.",
+            cost: "One read and one write of every element; one launch.",
+            source: "M. Harris and M. Garland (2011), on warps; V. Volkov, Better Performance at Lower Occupancy (2010)",
+        }
+    ),
+    cuda!(
+        "9",
+        "columns",
+        "09_columns.cu",
+        COLUMNS,
+        deterministic: true,
+        Schedule::Columns,
+        Explain {
+            changed: "Threads side by side take neighbouring columns, sixteen bytes each, and a few rows; a block combines what stands above each other by shuffles and one barrier, and walks down its strip. Of long columns that are few, the totals of all steps come first, then a walk down the totals, then the steps with their fronts.",
+            helps: "Memory is read and written in whole sectors, where rung 6 follows each column by itself. A step is of one length whatever the number of columns, so a column's bits do not depend on its neighbours.",
+            cost: "One read and one write of every element and one launch; two reads and three launches for few long columns.",
+            source: "Y. Dotsenko et al., Fast Scan Algorithms on Graphics Processors (2008), on matrices of elements a block",
+        }
+    ),
+    cuda!(
+        "10",
+        "column_ahead",
+        "10_column_ahead.cu",
+        Claims { compute: (9, 0), max_length: 1 << 40, ..COLUMNS },
+        deterministic: true,
+        Schedule::ColumnAhead { ring_bytes: 220 << 10 },
+        Explain {
+            changed: "The steps of rung 9 as the tiles of rung 7: one block a multiprocessor, steps fetched into a ring of shared memory by asynchronous copies, their totals published some steps before they are needed. A warp adds up, column by column, the totals in front: from what stands in front of sixteen steps on, which the last of each sixteen tells the next.",
+            helps: "A few long columns are read once instead of twice, by all multiprocessors, and neighbouring strips are under way together, which memory likes better than blocks that walk down. The order of combinations is that of rung 9, to the bit, at any address.",
+            cost: "One read and one write of every element; one tagged write and eight tagged reads a column and step; one launch.",
+            source: "D. Merrill and M. Garland (2016), on tickets and tagged words; PTX ISA, cp.async and mbarrier",
         }
     ),
 ];

@@ -7,6 +7,9 @@
 //! assert_eq!(scan::cummax(&cpu, &[3.0f32, 1.0, 4.0][..])?, [3.0, 3.0, 4.0]);
 //! # Ok::<(), upsweep::Error>(())
 //! ```
+//!
+//! Scans of two inputs: [`linear_recurrence`] (`h[i] = a[i] * h[i-1] + b[i]`), and [`scan_by_key`] and [`scan_segments`],
+//! which start anew at every segment.
 
 mod api;
 #[cfg(feature = "cpu")]
@@ -18,15 +21,20 @@ pub mod oracle;
 mod plan;
 mod problem;
 #[cfg(feature = "cpu")]
+mod recurrence;
+#[cfg(feature = "cpu")]
 mod simd;
 
-pub use api::{ScanDevice, Scanned, cummax, cummin, cumprod, cumsum, exclusive_sum, run_on_host, run_plan, scan, scan_with_rung};
+pub use api::{
+    ScanDevice, Scanned, cummax, cummin, cumprod, cumsum, exclusive_sum, linear_recurrence, run_on_host, run_plan,
+    run_plan_of_two, scan, scan_by_key, scan_segments, scan_with_rung,
+};
 #[cfg(feature = "cpu")]
 pub use cpu::scan_in_place;
 #[doc(hidden)]
 pub use plan::state_sizes;
 pub use plan::{Schedule, plan};
-pub use problem::{OPERATORS, Scalar, ScanDeviceOperands, ScanKind, ScanOperands, ScanProblem, ScanSpec};
+pub use problem::{OPERATORS, Scalar, ScanDeviceOperands, ScanKind, ScanOperands, ScanProblem, ScanSpec, Segments};
 
 use crate::device::caps::{Caps, CudaCaps};
 use crate::error::Result;
@@ -58,13 +66,18 @@ impl Op for Scan {
         plan::plan(problem, caps)
     }
 
-    fn run_on_host(body: HostBody, problem: &ScanProblem, input: HostSlice<'_>, output: HostSliceMut<'_>) -> Result<()> {
-        problem.check_operands((input.dtype(), input.len() as u64), (output.dtype(), output.len() as u64))?;
-        body(problem, ScanOperands { input, output })
+    fn run_on_host(
+        body: HostBody,
+        problem: &ScanProblem,
+        input: HostSlice<'_>,
+        second: Option<HostSlice<'_>>,
+        output: HostSliceMut<'_>,
+    ) -> Result<()> {
+        body(problem, ScanOperands { input, second, output })
     }
 
-    fn device_operands<'a>(input: DeviceRef<'a>, output: DeviceMut<'a>) -> ScanDeviceOperands<'a> {
-        ScanDeviceOperands { input, output }
+    fn device_operands<'a>(input: DeviceRef<'a>, second: Option<DeviceRef<'a>>, output: DeviceMut<'a>) -> ScanDeviceOperands<'a> {
+        ScanDeviceOperands { input, second, output }
     }
 
     fn claim(rung: &ScanRung, problem: &ScanProblem) -> Result<()> {
@@ -72,10 +85,12 @@ impl Op for Scan {
     }
 
     fn bind<'a>(problem: &ScanProblem, operands: Self::DeviceOperands<'a>) -> Result<Bindings<'a>> {
-        let ScanDeviceOperands { input, output } = operands;
-        problem.check_operands((input.dtype(), input.len()), (output.dtype(), output.len()))?;
+        let ScanDeviceOperands { input, second, output } = operands;
+        let of = |memory: &DeviceRef<'_>| (memory.dtype(), memory.len());
+        problem.check_operands(of(&input), second.as_ref().map(of), (output.dtype(), output.len()))?;
         let mut bindings = Bindings::default();
         bindings.inputs[0] = Some(input);
+        bindings.inputs[1] = second;
         bindings.outputs[0] = Some(output);
         Ok(bindings)
     }
@@ -94,6 +109,10 @@ impl Op for Scan {
 impl Problem for ScanProblem {
     fn input(&self) -> Operand {
         Operand { dtype: self.dtype(), len: self.required_len() }
+    }
+
+    fn second_input(&self) -> Option<Operand> {
+        self.second_input()
     }
 
     fn output(&self) -> Operand {

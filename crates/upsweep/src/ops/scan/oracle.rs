@@ -12,30 +12,42 @@
 //! | prod of floats | `1.01 k u \|prod\|`, `k` the number of elements that are not powers of two |
 //!
 //! and, where the accumulator is wider than the output, half a unit in the last place of the output. An output that
-//! covers one element, or none, must come out exactly.
+//! covers one element, or none, must come out exactly. A linear recurrence has a bound of its own: see
+//! [`linear_recurrence_bound`]. In segments, each is a row of its own.
 //!
 //! Why the bound of a tree holds for a scan: on its way into an output, an element passes the levels of one tree inside
 //! a tile, then carries, which the rungs keep in a wider type for rounding sums (f64 for f32, double-double for f64),
 //! then one rounding of the carry and one addition. A scan that carries a plain f32 from tile to tile commits a rounding
 //! for each tile, which for inputs of one sign need not cancel: that is not covered, and must not be.
 
-use super::{ScanKind, ScanProblem};
+mod recurrence;
+
+use super::{ScanKind, ScanProblem, Segments};
 use crate::error::Result;
 use crate::flow::HostSlice;
 use crate::ops::reduce::oracle::{Compensated, Near, Overflow, Product, half_unit, largest, map, near, product_of, tree_bound};
 use crate::types::{DType, Element, Kind, Operator, dispatch};
 
 pub use crate::ops::reduce::oracle::Expected;
+pub use recurrence::linear_recurrence_bound;
 
-/// The expectation of every output of a problem over its input, in the output's order.
+/// The expectation of every output of a problem over its input, and its second one where it has one, in the output's
+/// order.
 ///
 /// # Errors
-/// [`crate::Error::DTypeMismatch`], [`crate::Error::LengthMismatch`] if the input is not the problem's.
-pub fn reference(problem: &ScanProblem, input: HostSlice<'_>) -> Result<Vec<Expected>> {
-    problem.check_operands((input.dtype(), input.len() as u64), (problem.output_dtype(), problem.output_len()))?;
+/// [`crate::Error::DTypeMismatch`], [`crate::Error::LengthMismatch`], [`crate::Error::InvalidArgument`] if the inputs are
+/// not the problem's.
+pub fn reference(problem: &ScanProblem, input: HostSlice<'_>, second: Option<HostSlice<'_>>) -> Result<Vec<Expected>> {
+    problem.check_host_operands(input, second, (problem.output_dtype(), problem.output_len()))?;
     dispatch!(problem.dtype(), T => {
         let data = input.typed::<T>()?;
-        let rows = map(problem.rows(), |row| scan_row(problem, data, row));
+        let rows = if problem.operator() == Operator::LinearRecurrence {
+            let coefficients = second.map_or(Ok(&[][..]), |second| second.typed::<T>())?;
+            map(problem.rows(), |row| recurrence::scan_row(problem, coefficients, data, row))
+        } else {
+            let heads = second.map_or(Ok(vec![]), |second| heads(problem, second))?;
+            map(problem.rows(), |row| scan_row(problem, data, &heads, row))
+        };
         if problem.inner() == 1 {
             return Ok(rows.concat());
         }
@@ -50,25 +62,65 @@ pub fn reference(problem: &ScanProblem, input: HostSlice<'_>) -> Result<Vec<Expe
     })
 }
 
-/// The outputs of a row, by their position in the row.
-fn scan_row<T: Element>(problem: &ScanProblem, data: &[T], row: u64) -> Vec<Expected> {
+/// The elements of a row, in the order in which they are scanned.
+fn elements<T: Element>(problem: &ScanProblem, data: &[T], row: u64) -> Vec<T> {
     let shape = problem.shape();
     let mut elements: Vec<T> = (0..shape.length).map(|position| data[shape.index(row, position) as usize]).collect();
     if problem.reverse() {
         elements.reverse();
     }
-    let mut outputs = match problem.operator() {
-        Operator::Sum if T::DTYPE.is_float() => float_sums(problem, &elements),
-        Operator::Prod if T::DTYPE.is_float() => float_products(problem, &elements),
-        Operator::Sum | Operator::WrappingSum => integers(problem, &elements, 0, u64::wrapping_add),
-        Operator::Prod | Operator::WrappingProd => integers(problem, &elements, 1, u64::wrapping_mul),
-        Operator::Min => extrema(problem, &elements, |a, b| a < b),
-        _ => extrema(problem, &elements, |a, b| a > b),
+    elements
+}
+
+/// The positions at which segments begin, from the first element to the last, without those that are empty.
+fn heads(problem: &ScanProblem, second: HostSlice<'_>) -> Result<Vec<usize>> {
+    let shape = problem.shape();
+    let mut heads = match problem.segments() {
+        Segments::Offsets { .. } => second.typed::<u64>()?.iter().map(|offset| *offset as usize).collect(),
+        _ => dispatch!(second.dtype(), K => {
+            let keys = second.typed::<K>()?;
+            let key = |position: u64| keys[shape.index(0, position) as usize].to_i128();
+            (0..shape.length).filter(|at| *at == 0 || key(*at) != key(at - 1)).map(|at| at as usize).collect::<Vec<_>>()
+        }),
     };
+    heads.dedup();
+    heads.retain(|head| *head < shape.length as usize);
+    Ok(heads)
+}
+
+/// The outputs of a row, by their position in the row; `heads` are where its segments begin, if it has any.
+fn scan_row<T: Element>(problem: &ScanProblem, data: &[T], heads: &[usize], row: u64) -> Vec<Expected> {
+    let elements = elements(problem, data, row);
+    let length = elements.len();
+    let mut outputs = Vec::with_capacity(length);
+    // In reverse, the end of a segment is where its scan begins.
+    let mut bounds: Vec<usize> = if problem.reverse() {
+        heads.iter().rev().map(|head| length - head).collect()
+    } else {
+        heads.iter().skip(1).copied().collect()
+    };
+    bounds.push(length);
+    let mut from = 0;
+    for to in bounds {
+        outputs.extend(scan_segment(problem, &elements[from..to]));
+        from = to;
+    }
     if problem.reverse() {
         outputs.reverse();
     }
     outputs
+}
+
+/// The outputs of a segment, in the order of the scan.
+fn scan_segment<T: Element>(problem: &ScanProblem, elements: &[T]) -> Vec<Expected> {
+    match problem.operator() {
+        Operator::Sum if T::DTYPE.is_float() => float_sums(problem, elements),
+        Operator::Prod if T::DTYPE.is_float() => float_products(problem, elements),
+        Operator::Sum | Operator::WrappingSum => integers(problem, elements, 0, u64::wrapping_add),
+        Operator::Prod | Operator::WrappingProd => integers(problem, elements, 1, u64::wrapping_mul),
+        Operator::Min => extrema(problem, elements, |a, b| a < b),
+        _ => extrema(problem, elements, |a, b| a > b),
+    }
 }
 
 /// Walks a row: `after` makes an output of the state after elements `0..=i`, or, exclusive, before element `i`.
@@ -94,17 +146,9 @@ fn walk<T: Copy, S: Clone>(
     outputs
 }
 
-/// The initial value, if the caller gave one.
-fn initial(problem: &ScanProblem) -> Option<super::Scalar> {
-    match problem.kind() {
-        ScanKind::Exclusive(initial) => initial,
-        ScanKind::Inclusive => None,
-    }
-}
-
 fn integers<T: Element>(problem: &ScanProblem, elements: &[T], identity: u64, combine: fn(u64, u64) -> u64) -> Vec<Expected> {
     let dtype = problem.output_dtype();
-    let start = initial(problem).map_or(identity, |value| value.to_i128() as u64);
+    let start = problem.initial().map_or(identity, |value| value.to_i128() as u64);
     let narrow = |bits: &u64| {
         let wide = if dtype.row().kind == Kind::Signed { i128::from(*bits as i64) } else { i128::from(*bits) };
         Expected::Exact(dispatch!(dtype, O => O::from_i128(wide).to_i128()))
@@ -140,7 +184,7 @@ impl Running {
 }
 
 fn float_sums<T: Element>(problem: &ScanProblem, elements: &[T]) -> Vec<Expected> {
-    let first = initial(problem);
+    let first = problem.initial();
     // Where the sum of magnitudes leaves the range of f64 itself, on elements small enough that it cannot.
     let finite = |x: f64| if x.is_finite() { x.abs() } else { 0.0 };
     let magnitude: f64 = elements.iter().map(|x| finite(x.to_f64())).chain(first.map(|x| finite(x.to_f64()))).sum();
@@ -173,7 +217,7 @@ fn float_sums<T: Element>(problem: &ScanProblem, elements: &[T]) -> Vec<Expected
 }
 
 fn float_products<T: Element>(problem: &ScanProblem, elements: &[T]) -> Vec<Expected> {
-    let start = initial(problem).map_or((0, Product::ONE), |x| (1, Product::ONE.times(x.to_f64())));
+    let start = problem.initial().map_or((0, Product::ONE), |x| (1, Product::ONE.times(x.to_f64())));
     let step = |(count, product): (u64, Product), x: T| (count + 1, product.times(x.to_f64()));
     walk(problem, elements, start, step, |&(count, product)| product_of(problem.dtype(), count, product))
 }
@@ -189,7 +233,7 @@ fn extrema<T: Element>(problem: &ScanProblem, elements: &[T], better: fn(&T, &T)
         Some(best) if is_nan(&best) || !(is_nan(&x) || better(&x, &best)) => Some(best),
         _ => Some(x),
     };
-    let start = initial(problem).and_then(|value| value.typed::<T>().ok());
+    let start = problem.initial().and_then(|value| value.typed::<T>().ok());
     // Of nothing: the identity.
     let identity = match (problem.operator(), T::DTYPE.row().kind) {
         (Operator::Min, Kind::Float) => near(f64::INFINITY, 0.0),
@@ -221,7 +265,7 @@ mod tests {
 
     fn whole<T: Element>(spec: ScanSpec, data: &[T]) -> Vec<Expected> {
         let problem = ScanProblem::whole(spec, T::DTYPE, data.len() as u64).unwrap();
-        reference(&problem, HostSlice::from(data)).unwrap()
+        reference(&problem, HostSlice::from(data), None).unwrap()
     }
 
     fn values(expected: &[Expected]) -> Vec<f64> {
@@ -294,7 +338,7 @@ mod tests {
         let layout = Layout::strided(&[3, 4], &[-4, 1], 8).unwrap();
         let along = |axis| {
             let problem = ScanProblem::new(ScanSpec::inclusive(Operator::Sum), DType::I32, &layout, axis).unwrap();
-            values(&reference(&problem, HostSlice::from(&data[..])).unwrap())
+            values(&reference(&problem, HostSlice::from(&data[..]), None).unwrap())
         };
         assert_eq!(along(Some(1)), [8., 17., 27., 38., 4., 9., 15., 22., 0., 1., 3., 6.]);
         assert_eq!(along(Some(0)), [8., 9., 10., 11., 12., 14., 16., 18., 12., 15., 18., 21.]);

@@ -2,7 +2,7 @@
 //! into launches, written once for all rungs.
 
 use super::problem::{OPERATORS, ScanProblem};
-use super::{Scan, ScanKind, ScanPlan, ScanRung, ScanSpec};
+use super::{Scan, ScanKind, ScanPlan, ScanRung, ScanSpec, Segments};
 use crate::device::caps::{Caps, CudaCaps, DeviceKind};
 use crate::error::{Error, Result};
 use crate::flow::{Arg, Body, ControlBlock, Forms, KernelFile, KernelSpec, Launch, Plan, Program, Rung, Step, Tuning};
@@ -37,9 +37,18 @@ pub enum Schedule {
     },
     /// Rows of any layout.
     Axes,
+    /// Rows held in registers.
+    Registers,
+    /// Columns that are neighbours.
+    Columns,
+    /// The same in one pass, whose steps look ahead.
+    ColumnAhead {
+        /// Bytes of shared memory that steps may take.
+        ring_bytes: u32,
+    },
     /// One launch, a block a multiprocessor, tiles in shared memory whose totals are published ahead.
     LookAhead {
-        /// Warps of a block that scan; three more serve them.
+        /// Warps of a block that scan; four more serve them.
         warps: u32,
         /// Bytes of a tile's elements.
         tile_bytes: u32,
@@ -67,22 +76,40 @@ const WARP_ROW: u64 = 1024;
 /// Chooses the rung for a problem on a device. Pure: needs no device.
 ///
 /// # Errors
-/// [`Error::NotClaimed`] if no rung of the device takes the problem (a build without the device's backend).
+/// [`Error::NotClaimed`] if no rung of the device takes the problem (a build without the device's backend);
+/// [`Error::Unavailable`] for what no kernel does yet: linear recurrences, segments, inclusive scans from an initial value.
 pub fn plan(problem: &ScanProblem, caps: &Caps) -> Result<ScanPlan> {
     let with =
         |name: &str, why: String| Plan::with_rung(problem, caps, Rung::<Scan>::find(caps.kind(), name)?, Tuning::default(), why);
+    if let (Caps::Cuda(_), Err(why)) = (caps, on_cuda(problem)) {
+        return Err(Error::Unavailable { what: "this scan on CUDA devices", why, next_step: "run it on the CPU device".into() });
+    }
     let multiprocessors = match caps {
         Caps::Cpu(cpu) => return with("three_phase", format!("all {} threads over fixed chunks", cpu.threads)),
         Caps::Cuda(cuda) => format!("{} multiprocessors", cuda.multiprocessors),
     };
+    let length = problem.length();
+    let down = format!("neighbouring columns side by side, {length} elements down");
+    let in_one_pass = ("column_ahead", format!("{down} in one pass over {multiprocessors}"));
+    let in_steps = ("columns", format!("{down} in steps of fixed length"));
+    let walks =
+        matches!(caps, Caps::Cuda(cuda) if problem.rows_are_columns() && ColumnShape::of(problem).walks_best(problem, cuda));
+    let columns = if walks { [in_steps, in_one_pass] } else { [in_one_pass, in_steps] };
+    let [first, second] = columns;
+    for (name, why) in [
+        ("rows", format!("one read and one write: threads hold a row of {length} elements in registers")),
+        ("look_ahead", format!("one pass over {multiprocessors}, tiles staged by the copy engine, fixed order of combinations")),
+        first,
+        second,
+    ] {
+        match with(name, why) {
+            Err(Error::NotClaimed { .. }) => {}
+            planned => return planned,
+        }
+    }
     if !problem.is_contiguous_row() {
         let form = if problem.shape().whole { "a strided array" } else { "rows along an axis" };
         return with("axes", format!("{form}: a warp or a block for each row"));
-    }
-    let ahead = format!("one pass over {multiprocessors}, tiles staged by the copy engine, fixed order of combinations");
-    match with("look_ahead", ahead) {
-        Err(Error::NotClaimed { .. }) => {}
-        planned => return planned,
     }
     let what = format!("{} of {}", problem.operator(), problem.dtype());
     if rounds(problem) {
@@ -98,10 +125,29 @@ fn rounds(problem: &ScanProblem) -> bool {
     problem.operator().row().rounds && problem.dtype().is_float()
 }
 
+/// Whether there are kernels for a problem; if not, why not.
+fn on_cuda(problem: &ScanProblem) -> std::result::Result<(), String> {
+    if problem.operator() == Operator::LinearRecurrence {
+        return Err("no kernel takes the coefficients of a linear recurrence".into());
+    }
+    match problem.segments() {
+        Segments::Rows => {}
+        Segments::Keys(_) => return Err("no kernel takes the keys of segments".into()),
+        Segments::Offsets { .. } => return Err("no kernel takes the offsets of segments".into()),
+    }
+    if problem.kind() == ScanKind::Inclusive && problem.initial().is_some() {
+        return Err("the kernels' inclusive scans start from the identity".into());
+    }
+    Ok(())
+}
+
 /// Whether a rung is for a problem.
 pub(super) fn claim(rung: &ScanRung, problem: &ScanProblem) -> Result<()> {
     let missing = |why: String| Err(Error::NotClaimed { rung: rung.id(), why });
     let claims = &rung.claims;
+    if let (Body::Cuda { .. }, Err(why)) = (&rung.body, on_cuda(problem)) {
+        return missing(why);
+    }
     if !claims.operators.is_empty() && !claims.operators.contains(&problem.operator()) {
         return missing(format!("its operators are {}", names(claims.operators.iter().map(|o| o.name()))));
     }
@@ -110,6 +156,18 @@ pub(super) fn claim(rung: &ScanRung, problem: &ScanProblem) -> Result<()> {
     }
     if claims.forms == Forms::Whole && !problem.is_contiguous_row() {
         return missing("it scans the whole of a contiguous array".into());
+    }
+    if claims.forms == Forms::Rows && !problem.rows_are_plain() {
+        return missing("it scans rows whose elements are neighbours in the input and in the output".into());
+    }
+    if claims.forms == Forms::Columns && !problem.rows_are_columns() {
+        return missing("it scans along an axis before the last, where what lies behind it is contiguous".into());
+    }
+    if matches!(rung.body, Body::Cuda { schedule: Schedule::Registers, .. }) {
+        let held = longest_in_block(problem);
+        if problem.length() > held {
+            return missing(format!("a block holds rows of up to {held} elements of {}", problem.dtype()));
+        }
     }
     if problem.length() > claims.max_length {
         return missing(format!("it takes up to {} elements", claims.max_length));
@@ -171,9 +229,9 @@ fn initial_bits(problem: &ScanProblem) -> u64 {
     };
     let float = |x: f64| if state == DType::F64 { x.to_bits() } else { u64::from((x as f32).to_bits()) };
     let least = operator == Operator::Max;
-    match (problem.kind(), state.row().kind) {
-        (ScanKind::Exclusive(Some(initial)), Kind::Float) => float(initial.to_f64()),
-        (ScanKind::Exclusive(Some(initial)), _) => initial.to_i128() as u64,
+    match (problem.initial(), state.row().kind) {
+        (Some(initial), Kind::Float) => float(initial.to_f64()),
+        (Some(initial), _) => initial.to_i128() as u64,
         (_, Kind::Float) => float(match operator {
             Operator::Min => f64::INFINITY,
             Operator::Max => f64::NEG_INFINITY,
@@ -194,8 +252,117 @@ fn initial_bits(problem: &ScanProblem) -> u64 {
     }
 }
 
+/// How a row lies in registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RegisterShape {
+    /// Elements of one load and of one store.
+    width: u32,
+    /// Threads that hold a row.
+    lanes: u32,
+    /// Loads of a thread.
+    packs: u32,
+    /// Threads of a block.
+    block: u32,
+}
+
+/// Elements of one store: 16 bytes, or as many as rows of this length keep aligned.
+fn store_width(problem: &ScanProblem) -> u32 {
+    let most = 16 / problem.output_dtype().size() as u32;
+    1 << problem.length().trailing_zeros().min(most.trailing_zeros())
+}
+
+/// Up to so many threads hold a row with so many states each: the first entry that reaches. Elements of a byte or two come
+/// in loads of eight and more. Measured on an H200: sixteen states of 4 bytes a thread are best from 4096 elements on, and no
+/// worse below; a block of 1024 threads waits for itself.
+fn held_by(problem: &ScanProblem) -> &'static [(u32, u32)] {
+    match (state_bytes(problem), problem.dtype().size()) {
+        (4, 1 | 2) => &[(32, 16), (512, 16)],
+        (4, _) => &[(32, 4), (512, 16)],
+        _ => &[(32, 4), (512, 8)],
+    }
+}
+
+/// The longest row that a block holds.
+fn longest_in_block(problem: &ScanProblem) -> u64 {
+    held_by(problem).iter().map(|(threads, states)| u64::from(threads * states)).max().unwrap_or(0)
+}
+
+/// Threads of a block whose rows take a warp or less.
+const SHORT_ROWS_BLOCK: u32 = 128;
+
+/// The numbers of `rows` for a row that fits.
+fn register_shape(problem: &ScanProblem) -> RegisterShape {
+    let (width, length) = (store_width(problem), problem.length());
+    let packs_of_row = length.div_ceil(u64::from(width));
+    let threads = |states: u32| length.div_ceil(u64::from(states)).next_power_of_two();
+    let reaches = |(longest, states): &&(u32, u32)| threads(*states) <= u64::from(*longest);
+    let usual = held_by(problem).iter().find(reaches).map_or(512, |(_, states)| threads(*states));
+    // Neighbouring threads load neighbours: narrow loads are spread over a warp first, two a thread.
+    let lanes = usual.max(packs_of_row.div_ceil(2).next_power_of_two().min(32)) as u32;
+    let packs = packs_of_row.div_ceil(u64::from(lanes)) as u32;
+    RegisterShape { width, lanes, packs, block: if lanes <= 32 { SHORT_ROWS_BLOCK } else { lanes } }
+}
+
+/// Columns up to this length are walked down by blocks if there are enough of them, in wide strips, which memory likes best.
+/// Of longer ones there may be few, and each takes words: strips of 128 bytes of input are enough.
+const SHORT_COLUMNS: u64 = 32_768;
+
+/// How columns are cut. Threads side by side and rows follow from dtype and length alone: they are the order of combinations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ColumnShape {
+    /// Neighbouring columns of a thread.
+    width: u32,
+    /// Threads side by side.
+    across: u32,
+    /// Rows of a thread in a step.
+    rows: u32,
+    /// Threads of a block that scan.
+    block: u32,
+}
+
+impl ColumnShape {
+    /// Columns of a thread that loads whole packs.
+    fn most(problem: &ScanProblem) -> u32 {
+        (16 / problem.output_dtype().size() as u32).min(8)
+    }
+
+    fn of(problem: &ScanProblem) -> ColumnShape {
+        let most = Self::most(problem);
+        let width = 1 << problem.inner().trailing_zeros().min(most.trailing_zeros());
+        let wider = (problem.output_dtype().size() / problem.dtype().size()) as u32;
+        let across = (8 * wider).clamp(if problem.length() <= SHORT_COLUMNS { 16 } else { 8 }, 32);
+        // What a thread holds are sixteen words.
+        let rows = (16 / (most * state_bytes(problem) as u32 / 4)).max(1);
+        // Small blocks overlap best, but where a block walks far.
+        let whole = problem.length().div_ceil(u64::from(rows)) * u64::from(across);
+        let block = if problem.length() <= 256 { whole.next_power_of_two().clamp(128, 256) as u32 } else { 512 };
+        ColumnShape { width, across, rows, block }
+    }
+
+    /// Strips of columns, over all matrices.
+    fn strips(self, problem: &ScanProblem) -> u64 {
+        problem.inner().div_ceil(u64::from(self.across * self.width)) * (problem.rows() / problem.inner())
+    }
+
+    /// Whether blocks that walk down a strip, and so read once, are enough for a device.
+    fn walks(self, problem: &ScanProblem, caps: &CudaCaps) -> bool {
+        problem.length() <= 4 * self.step() || self.strips(problem) * 4 >= u64::from(caps.multiprocessors) * 3
+    }
+
+    /// Whether a device is measured to be fastest by walking.
+    fn walks_best(self, problem: &ScanProblem, caps: &CudaCaps) -> bool {
+        problem.length() <= SHORT_COLUMNS && self.walks(problem, caps)
+    }
+
+    /// Rows of a step.
+    fn step(self) -> u64 {
+        u64::from(self.block / self.across * self.rows)
+    }
+}
+
 /// What every lowering needs.
 struct Lowering<'a> {
+    rung: &'static ScanRung,
     problem: &'a ScanProblem,
     file: KernelFile,
     caps: &'a CudaCaps,
@@ -299,23 +466,138 @@ impl Lowering<'_> {
 
     fn look_ahead(&mut self, warps: u32, rows: u32, ring_bytes: u32, group: u32) -> Result<()> {
         let elements = self.tile(32 * warps, rows);
-        let tiles = self.problem.length().div_ceil(elements);
+        let tiles_of_row = self.problem.length().div_ceil(elements);
+        let tiles = tiles_of_row * self.problem.rows();
+        if tiles > i32::MAX as u64 {
+            let why = format!("its tickets count {} tiles at most, and this takes {tiles}", i32::MAX);
+            return Err(Error::NotClaimed { rung: self.rung.id(), why });
+        }
+        let state = state_bytes(self.problem);
         let tile_bytes = elements as u32 * self.problem.dtype().size() as u32;
         // More than twelve stages were not seen to help; two thirds of them are what a tile's total is ahead of its scan.
         let stages = (ring_bytes / tile_bytes).min(12);
         let ahead = stages * 2 / 3;
-        let state = state_bytes(self.problem);
-        self.program.control = ControlBlock { words: tiles * state / 4 };
-        let [initial, exclusive] = self.start();
-        let output = Arg::Output { operand: 0 };
-        let args = vec![self.input(), Arg::U64(self.problem.length()), output, initial, exclusive, Arg::Control];
+        // Of each stage: a tile, 128 bytes, what is told about it (`RingOfTiles::Stage` asserts that it fits).
+        let shared_bytes = stages * (tile_bytes + 128 + 112 + warps * state as u32);
         let grid = tiles.min(u64::from(self.caps.multiprocessors));
-        let parameters = format!(", {warps}, {rows}, {stages}, {ahead}, {group}, {}", self.problem.reverse());
-        self.launch("scan_look_ahead", &parameters, grid, 32 * (warps + 3), args)?;
+        // Who looks ahead waits for the block's next tiles, if there are any. The order of combinations is the same.
+        let delay = if tiles > grid { 2 } else { 0 };
+        // A row's words begin where two of them can be read at once.
+        let words_of_row = tiles_of_row.next_multiple_of(2) * state / 4;
+        self.program.control = ControlBlock { words: words_of_row * self.problem.rows() };
+        let mut args = self.plain_rows();
+        args.push(Arg::Control);
+        let parameters = format!(", {warps}, {rows}, {stages}, {ahead}, {delay}, {group}, {}", self.problem.reverse());
+        self.launch("scan_look_ahead", &parameters, grid, 32 * (warps + 4), args)?;
         if let Some(Step::Launch(launch)) = self.program.steps.last_mut() {
-            // Behind each tile: 128 bytes, four barriers, the carry in front, the tile's number, a state a warp
-            // (RingOfTiles::Stage).
-            launch.shared_bytes = stages * (tile_bytes + 128 + 4 * 8 + 16 + 8 + warps * state as u32);
+            launch.shared_bytes = shared_bytes;
+        }
+        Ok(())
+    }
+
+    /// The arguments of kernels over plain rows.
+    fn plain_rows(&self) -> Vec<Arg> {
+        let p = self.problem;
+        let numbers = [p.rows(), p.length(), p.pitch() as u64].map(Arg::U64);
+        let rest = [Arg::Output { operand: 0 }].into_iter().chain(self.start());
+        [self.input()].into_iter().chain(numbers).chain(rest).collect()
+    }
+
+    fn registers(&mut self) -> Result<()> {
+        let RegisterShape { width, lanes, packs, block } = register_shape(self.problem);
+        // Threads of a multiprocessor that the kernel is compiled to hold: bounds the registers of a thread.
+        let words = packs * width * (state_bytes(self.problem) / 4) as u32;
+        let resident_threads = if words <= 8 { 1536 } else { 1024 };
+        let resident = (resident_threads.min(self.caps.threads_per_multiprocessor) / block).max(1);
+        let parameters = format!(", {lanes}, {packs}, {width}, {block}, {resident}, {}", self.problem.reverse());
+        let grid = self.problem.rows().div_ceil(u64::from(block / lanes));
+        if grid > i32::MAX as u64 {
+            let why = format!("a grid has {} blocks at most, and this takes {grid}", i32::MAX);
+            return Err(Error::NotClaimed { rung: self.rung.id(), why });
+        }
+        let args = self.plain_rows();
+        self.launch("scan_rows", &parameters, grid, block, args)
+    }
+
+    /// `ColumnsShape` of kernels/scan.cuh.
+    fn columns_shape(&self, steps: u64, steps_of_block: u64) -> Arg {
+        let (p, kept) = (self.problem, &self.problem.shape().kept);
+        let outer_stride = if kept.len() == 2 { kept[0].stride } else { 0 };
+        let row_stride = p.shape().reduced[0].stride;
+        let extents = [p.rows() / p.inner(), p.length(), p.inner(), outer_stride as u64, row_stride as u64];
+        let [initial, exclusive] = [initial_bits(p), u64::from(p.kind() != ScanKind::Inclusive)];
+        Arg::Words(extents.into_iter().chain([steps, steps_of_block, initial, exclusive]).collect())
+    }
+
+    fn columns(&mut self) -> Result<()> {
+        const SPINE: u32 = 128;
+        let p = self.problem;
+        let shape = ColumnShape::of(p);
+        let steps = p.length().div_ceil(shape.step());
+        let walks = shape.walks(p, self.caps);
+        let (parts, steps_of_block) = if walks { (1, steps) } else { (steps, 1) };
+        let parameters = format!(", {}, {}, {}, {}, {}", shape.across, shape.rows, shape.width, shape.block, p.reverse());
+        let grid = shape.strips(p) * parts;
+        if grid > i32::MAX as u64 {
+            let why = format!("a grid has {} blocks at most, and this takes {grid}", i32::MAX);
+            return Err(Error::NotClaimed { rung: self.rung.id(), why });
+        }
+        let shape_words = self.columns_shape(steps, steps_of_block);
+        let mut fronts = Arg::U64(0);
+        if !walks {
+            let totals = steps * p.rows() * state_bytes(p);
+            let first_front = totals.next_multiple_of(16);
+            self.program.scratch_bytes = first_front + steps * p.rows() * carry_bytes(p);
+            fronts = Arg::Scratch(first_front);
+            let args = vec![self.input(), Arg::Scratch(0), shape_words.clone()];
+            self.launch("scan_column_totals", &parameters, grid, shape.block, args)?;
+            let args = vec![Arg::Scratch(0), fronts.clone(), shape_words.clone()];
+            self.launch("scan_column_spine", &format!(", {SPINE}"), p.rows().div_ceil(u64::from(SPINE)), SPINE, args)?;
+        }
+        let args = vec![self.input(), Arg::Output { operand: 0 }, fronts, shape_words];
+        self.launch("scan_columns", &parameters, grid, shape.block, args)
+    }
+
+    fn column_ahead(&mut self, ring_bytes: u32) -> Result<()> {
+        let p = self.problem;
+        let missing = |why: String| Err(Error::NotClaimed { rung: self.rung.id(), why });
+        let size = p.dtype().size();
+        let strides = p.shape().kept.iter().chain(&p.shape().reduced).map(|dim| dim.stride.unsigned_abs());
+        if size < 4 && strides.filter(|stride| *stride != 1).chain([p.inner()]).any(|stride| !(stride * size).is_multiple_of(16))
+        {
+            return missing(format!("rows of {} are copied if they are multiples of 16 bytes apart", p.dtype()));
+        }
+        let shape = ColumnShape { width: ColumnShape::most(p), ..ColumnShape::of(p) };
+        let (steps, strips) = (p.length().div_ceil(shape.step()), shape.strips(p));
+        let tiles = steps * strips;
+        if tiles > i32::MAX as u64 {
+            return missing(format!("its tickets count {} steps at most, and this takes {tiles}", i32::MAX));
+        }
+        let columns = u64::from(shape.across * shape.width);
+        let (state, carry) = (state_bytes(p), carry_bytes(p));
+        // `ColumnStage` of the kernel, which asserts that this is what it takes.
+        let tile = shape.step() * columns * size;
+        let warps = u64::from(shape.block / 32);
+        let stage = tile + (48 + columns * (carry + warps * state)).next_multiple_of(16);
+        let stages = (u64::from(ring_bytes) / stage).min(12) as u32;
+        let ahead = stages / 2;
+        // Steps whose totals are added up from the front that is known for the first of them: more are read by every block,
+        // fewer make the chain of those fronts longer, which tells where few strips follow it. All of a group's words are
+        // under way at once, in registers.
+        let group: u64 = match state / 4 {
+            1 if strips * 4 <= u64::from(self.caps.multiprocessors) => 32,
+            1 if columns <= 32 => 16,
+            _ => 8,
+        };
+        let words = tiles * state / 4 + strips * steps.div_ceil(group) * carry / 4;
+        self.program.control = ControlBlock { words: words * columns };
+        let numbers = format!("{}, {}, {}, {warps}", shape.across, shape.rows, shape.width);
+        let parameters = format!(", {numbers}, {stages}, {ahead}, {group}, {}", p.reverse());
+        let args = vec![self.input(), Arg::Output { operand: 0 }, self.columns_shape(steps, 1), Arg::Control];
+        let grid = tiles.min(u64::from(self.caps.multiprocessors));
+        self.launch("scan_column_ahead", &parameters, grid, shape.block + 4 * 32, args)?;
+        if let Some(Step::Launch(launch)) = self.program.steps.last_mut() {
+            launch.shared_bytes = stages * stage as u32;
         }
         Ok(())
     }
@@ -364,7 +646,7 @@ pub(super) fn lower(
     let Body::Cuda { file, .. } = rung.body else {
         return Err(Error::NotClaimed { rung: rung.id(), why: format!("it runs on {}", DeviceKind::Cpu.name()) });
     };
-    let mut low = Lowering { problem, file, caps, op: operator_type(problem), program: Program::default() };
+    let mut low = Lowering { rung, problem, file, caps, op: operator_type(problem), program: Program::default() };
     if problem.output_len() == 0 {
         return Ok(low.program);
     }
@@ -380,6 +662,18 @@ pub(super) fn lower(
             low.look_ahead(warps, (tile_bytes / row_bytes).min(rows), ring_bytes, group)?;
         }
         Schedule::Axes => low.axes()?,
+        Schedule::Registers => {
+            tuning.block_size(0)?;
+            low.registers()?;
+        }
+        Schedule::Columns => {
+            tuning.block_size(0)?;
+            low.columns()?;
+        }
+        Schedule::ColumnAhead { ring_bytes } => {
+            tuning.block_size(0)?;
+            low.column_ahead(ring_bytes)?;
+        }
     }
     if low.program.scratch_bytes > 0 {
         low.program.scratch_bytes += crate::flow::SCRATCH_ALIGNMENT;

@@ -69,8 +69,30 @@ pub(super) unsafe fn prefix_avx2(states: &mut [f32; GROUP]) {
     }
 }
 
-/// Scans whole groups of a row into `output`: `before` is the carry of the chunks before, `local` that of the chunk's
-/// elements before the block. Returns the chunk's carry behind the block.
+/// Scans a group into `results`: `before` is the carry of the chunks before, `local` that of the chunk's elements before
+/// the group. Returns the chunk's carry behind the group.
+#[inline(always)]
+fn scan_group<T: Scanned, O: ScanOperator<T>, const AVX2: bool>(
+    group: &[T; GROUP],
+    results: &mut [O::Output; GROUP],
+    before: O::Carry,
+    local: O::Carry,
+    inclusive: bool,
+) -> O::Carry {
+    let base = O::lower(O::join(before, local));
+    let mut states = group.map(|x| O::lift(x, 0));
+    O::prefix::<AVX2>(&mut states);
+    if inclusive {
+        results.iter_mut().zip(&states).for_each(|(result, state)| *result = O::finish(O::combine(base, *state), 0));
+    } else {
+        results[0] = O::finish(base, 0);
+        let behind = results[1..].iter_mut().zip(&states);
+        behind.for_each(|(result, state)| *result = O::finish(O::combine(base, *state), 0));
+    }
+    O::join(local, O::raise(states[GROUP - 1]))
+}
+
+/// Scans whole groups of a row into `output`, with carries as of [`scan_group`].
 #[inline(always)]
 fn scan_groups<T: Scanned, O: ScanOperator<T>, const AVX2: bool>(
     input: &[[T; GROUP]],
@@ -80,19 +102,76 @@ fn scan_groups<T: Scanned, O: ScanOperator<T>, const AVX2: bool>(
     inclusive: bool,
 ) -> O::Carry {
     for (group, results) in input.iter().zip(output) {
-        let base = O::lower(O::join(before, local));
-        let mut states = group.map(|x| O::lift(x, 0));
-        O::prefix::<AVX2>(&mut states);
-        local = O::join(local, O::raise(states[GROUP - 1]));
-        if inclusive {
-            results.iter_mut().zip(&states).for_each(|(result, state)| *result = O::finish(O::combine(base, *state), 0));
-        } else {
-            results[0] = O::finish(base, 0);
-            let behind = results[1..].iter_mut().zip(&states);
-            behind.for_each(|(result, state)| *result = O::finish(O::combine(base, *state), 0));
-        }
+        local = scan_group::<T, O, AVX2>(group, results, before, local, inclusive);
     }
     local
+}
+
+/// As [`scan_block`], but results go past the caches group by group, and what `next` holds at the same place is asked for
+/// meanwhile: reads, sums and writes share the time that each would else take alone. `None`, and nothing done, if the
+/// processor or the output's address does not allow it.
+#[inline(never)]
+pub(super) fn scan_block_past_caches<T: Scanned, O: ScanOperator<T>>(
+    input: &[[T; GROUP]],
+    next: &[T],
+    output: &mut [O::Output],
+    before: O::Carry,
+    local: O::Carry,
+    inclusive: bool,
+) -> Option<O::Carry> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+        fn avx2<T: Scanned, O: ScanOperator<T>>(
+            input: &[[T; GROUP]],
+            next: &[T],
+            output: &mut [[O::Output; GROUP]],
+            before: O::Carry,
+            mut local: O::Carry,
+            inclusive: bool,
+        ) -> O::Carry {
+            for (number, (group, target)) in input.iter().zip(output).enumerate() {
+                fetch_early(next.get(number * GROUP..(number + 1) * GROUP).unwrap_or_default());
+                let mut results = [O::Output::default(); GROUP];
+                local = scan_group::<T, O, true>(group, &mut results, before, local, inclusive);
+                // SAFETY: the caller checked the address; a group is a multiple of 32 bytes.
+                unsafe { stream(&results, target) };
+            }
+            local
+        }
+        let groups = output.as_chunks_mut::<GROUP>().0;
+        if has_avx2() && groups.len() == input.len() && groups.as_ptr().addr().is_multiple_of(16) {
+            // SAFETY: every feature that the function is compiled for was found.
+            return Some(unsafe { avx2::<T, O>(input, next, groups, before, local, inclusive) });
+        }
+    }
+    let _ = (input, next, output, before, local, inclusive);
+    None
+}
+
+/// Writes a group past the caches.
+///
+/// # Safety
+/// The processor has AVX2; `to` lies at a multiple of 16 bytes.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn stream<R: Copy>(from: &[R; GROUP], to: &mut [R; GROUP]) {
+    use std::arch::x86_64::*;
+    let (source, target) = (from.as_ptr().cast::<u8>(), to.as_mut_ptr().cast::<u8>());
+    let whole = target.addr().is_multiple_of(32);
+    for at in (0..size_of_val(from)).step_by(32) {
+        // SAFETY: both arrays hold the 32 bytes, the target at the stated alignment.
+        unsafe {
+            let vector = _mm256_loadu_si256(source.add(at).cast());
+            if whole {
+                _mm256_stream_si256(target.add(at).cast(), vector);
+            } else {
+                _mm_stream_si128(target.add(at).cast(), _mm256_castsi256_si128(vector));
+                _mm_stream_si128(target.add(at + 16).cast(), _mm256_extracti128_si256::<1>(vector));
+            }
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -194,6 +273,7 @@ pub(super) fn fence_writes() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Element;
 
     #[cfg(target_arch = "x86_64")]
     #[test]
@@ -216,6 +296,41 @@ mod tests {
             unsafe { prefix_avx2(&mut vector) };
             assert_eq!(plain.map(f32::to_bits), vector.map(f32::to_bits));
         }
+    }
+
+    fn past_the_caches_as_in_them<T: Scanned, O: ScanOperator<T>>(value: impl Fn(usize) -> T) {
+        let input: Vec<[T; GROUP]> = (0..5).map(|group| std::array::from_fn(|i| value(group * GROUP + i))).collect();
+        let bits = |results: &[O::Output]| -> Vec<u64> { results.iter().map(|x| x.to_f64().to_bits()).collect() };
+        let mut answered = 0;
+        for inclusive in [true, false] {
+            let mut expected = [[O::Output::default(); GROUP]; 5];
+            let carry = scan_block::<T, O>(&input, &mut expected, O::empty(), O::empty(), inclusive);
+            for offset in 0..64 {
+                let mut output = [O::Output::default(); 5 * GROUP + 64];
+                let part = &mut output[offset..offset + 5 * GROUP];
+                let got = scan_block_past_caches::<T, O>(&input, &[], part, O::empty(), O::empty(), inclusive);
+                fence_writes();
+                let Some(got) = got else { continue };
+                answered += 1;
+                assert_eq!(bits(&output[offset..offset + 5 * GROUP]), bits(expected.as_flattened()), "offset {offset}");
+                assert!(bits(&output[..offset]).iter().chain(&bits(&output[offset + 5 * GROUP..])).all(|x| *x == 0));
+                assert_eq!(O::finish(O::lower(got), 0).to_f64().to_bits(), O::finish(O::lower(carry), 0).to_f64().to_bits());
+            }
+        }
+        // Addresses of 16 bytes come round, whatever the allocation begins at.
+        #[cfg(target_arch = "x86_64")]
+        assert!(answered >= if has_avx2() { 8 } else { 0 });
+    }
+
+    #[test]
+    fn blocks_past_the_caches_are_those_in_them_at_every_offset() {
+        use crate::ops::reduce::operators::{Max, Sum};
+        past_the_caches_as_in_them::<f32, Sum>(|i| (i as f32 * 0.37).sin());
+        past_the_caches_as_in_them::<f64, Sum>(|i| (i as f64 * 0.37).sin());
+        past_the_caches_as_in_them::<u8, Sum>(|i| i as u8);
+        past_the_caches_as_in_them::<half::f16, Sum>(|i| half::f16::from_f32((i % 7) as f32));
+        past_the_caches_as_in_them::<i32, Max>(|i| ((i * 7919) % 1000) as i32);
+        past_the_caches_as_in_them::<u8, Max>(|i| (i / 3) as u8);
     }
 
     #[test]

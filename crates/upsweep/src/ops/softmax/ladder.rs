@@ -13,8 +13,8 @@ use crate::types::DType;
 /// Every float dtype and layout.
 const ANY: Claims = Claims { operators: &[], dtypes: &[], forms: Forms::Any, compute: (7, 5), max_length: u64::MAX };
 
-/// Every float dtype; rows whose elements are neighbours (`Forms::Whole` of a row).
-const ROWS: Claims = Claims { forms: Forms::Whole, ..ANY };
+/// Every float dtype; rows whose elements are neighbours.
+const ROWS: Claims = Claims { forms: Forms::Rows, ..ANY };
 
 /// What the teaching rungs claim. The length keeps what a thread adds one after the other, and how often it rescales,
 /// within the bound.

@@ -66,12 +66,18 @@ impl Op for Softmax {
         plan::plan(problem, caps)
     }
 
-    fn run_on_host(body: HostBody, problem: &SoftmaxProblem, input: HostSlice<'_>, output: HostSliceMut<'_>) -> Result<()> {
+    fn run_on_host(
+        body: HostBody,
+        problem: &SoftmaxProblem,
+        input: HostSlice<'_>,
+        _: Option<HostSlice<'_>>,
+        output: HostSliceMut<'_>,
+    ) -> Result<()> {
         problem.check_operands((input.dtype(), input.len() as u64), (output.dtype(), output.len() as u64))?;
         body(problem, SoftmaxOperands { input, output })
     }
 
-    fn device_operands<'a>(input: DeviceRef<'a>, output: DeviceMut<'a>) -> SoftmaxDeviceOperands<'a> {
+    fn device_operands<'a>(input: DeviceRef<'a>, _: Option<DeviceRef<'a>>, output: DeviceMut<'a>) -> SoftmaxDeviceOperands<'a> {
         SoftmaxDeviceOperands { input, output }
     }
 

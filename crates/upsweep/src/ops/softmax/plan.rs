@@ -86,7 +86,7 @@ pub(super) fn claim(rung: &SoftmaxRung, problem: &SoftmaxProblem) -> Result<()> 
         let names: Vec<&str> = claims.dtypes.iter().map(|d| d.name()).collect();
         return missing(format!("its dtypes are {}", names.join(", ")));
     }
-    if claims.forms == Forms::Whole && !problem.rows_are_plain() {
+    if claims.forms != Forms::Any && !problem.rows_are_plain() {
         return missing("it takes rows whose elements are neighbours in the input and in the output".into());
     }
     if problem.cols() > claims.max_length {

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(CONSUMERS + 32) reduce_bulk_copy(const void* i
     if (threadIdx.x == 0) {
       for (u32 s = 0; s < STAGES; ++s) {
         barrier_init(full + s, 1);
-        barrier_init(empty + s, CONSUMERS / WARP);
+        barrier_init(empty + s, CONSUMERS / WARP * ARRIVALS_OF_WARP);
       }
       barrier_init_fence();
     }
@@ -93,10 +93,7 @@ __global__ void __launch_bounds__(CONSUMERS + 32) reduce_bulk_copy(const void* i
         const u32 tail = packs * N + threadIdx.x;
         if (tail < length) state = Op::combine(state, Op::lift(elements[first + tail], first + tail));
       }
-      if (aligned) {
-        __syncwarp();
-        if (threadIdx.x % WARP == 0) barrier_arrive(empty + stage);
-      }
+      if (aligned) warp_arrive(empty + stage);
     }
     // The first tile is full, or the only one: who read no pack of it read none.
     if (start + N <= tile_first(0) + tile_length(0, tile_first(0))) state = Op::combine(Op::end(stream, elements), state);

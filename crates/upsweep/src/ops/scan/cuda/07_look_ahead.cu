@@ -1,25 +1,34 @@
-// Rung 7, look_ahead: one block a multiprocessor; a ring of tiles is filled by the copy engine, a tile's total is published some tiles before the tile is scanned, and one warp adds up the totals in front.
-// input: n elements; output: n results; initial: the state of the initial value; control: the prepared plan's block (epoch, tickets, then tagged words for each tile)
-// launch: grid at most one block a multiprocessor, block (WARPS + 3) * 32; dynamic shared memory: RingOfTiles::BYTES
+// Rung 7, look_ahead: one block a multiprocessor; a ring of tiles is filled by the copy engine, a tile's total is published some tiles before the tile is scanned, and two warps add up the totals in front.
+// input: rows of n elements, pitch elements apart; output: rows of n results, one after the other; initial: the state of the initial value; control: the prepared plan's block (epoch, tickets, then tagged words for each tile)
+// launch: grid at most one block a multiprocessor, block (WARPS + 4) * 32; dynamic shared memory: RingOfTiles, STAGES times STAGE_BYTES and a Stage
 // cost: one read and one write of n items; 1 atomic and 1 tagged write a tile, each block reads every tile's word once; the order of combinations is fixed
 // source: D. Merrill and M. Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back (2016), on tickets and tagged words; PTX ISA, cp.async.bulk and mbarrier
 
 namespace upsweep {
 
+// What of a tile the copy engine fetches: it takes addresses and lengths of 16 bytes, and nothing outside the row is asked
+// of it. Bytes count from the tile's lowest element.
+struct Fetch {
+  u32 behind;      // of the tile's lowest element, behind an address of 16 bytes; a stage keeps it as far behind
+  i32 begin, end;  // multiples of 16 bytes apart; equal: nothing
+};
+
 // A stage's tile: as `ScanTile` it has ROWS rows a warp and N neighbours a lane and row, but it lies in shared memory.
 // Tiles are cut by index, whatever the addresses, so that these do not enter the order of combinations.
-// PLAIN: it does lie there, and input and output begin at addresses of 16 bytes. Most tiles do, and without the questions
-// their scan is faster.
+// PLAIN: it lies there as a whole, and input and output begin at addresses of 16 bytes. Most tiles do, and without the
+// questions their scan is faster.
 template <class Op, u32 WARPS, u32 ROWS, bool REVERSE, bool PLAIN> struct StagedTile {
   using T = typename Op::Input;
   using State = typename Op::State;
-  static constexpr u32 N = pack_size<typename Op::Output>();
+  using Output = typename Op::Output;
+  static constexpr u32 N = pack_size<Output>();
   static constexpr u32 ELEMENTS = WARPS * ROWS * WARP * N;
 
-  const T* staged;    // shared memory with the elements; null: they are read where they lie
-  u32 behind;         // bytes from there to the tile's lowest element: the copy engine takes addresses of 16 bytes
-  const T* elements;  // the whole input
-  u64 n, first;       // its length; memory index of the tile's lowest element
+  const T* stage;
+  Fetch fetch;
+  const T* lowest;  // where the tile's lowest element lies in memory, and where its result goes
+  Output* target;
+  u32 count;  // elements of the tile, from the lowest on
 
   // Where the lane's first element in memory lies, from the tile's lowest; `warp` is one of the WARPS.
   static UPSWEEP_DEVICE u32 offset(u32 warp, u32 row) {
@@ -29,54 +38,69 @@ template <class Op, u32 WARPS, u32 ROWS, bool REVERSE, bool PLAIN> struct Staged
   // The lane's states of a row, in the order of the scan.
   UPSWEEP_DEVICE void read(u32 warp, u32 row, State (&items)[N]) const {
     const u32 at = offset(warp, row);
-    if (!PLAIN && staged == nullptr) {
+    if (!PLAIN && (i32(at * sizeof(T)) < fetch.begin || i32((at + N) * sizeof(T)) > fetch.end)) {
+      // Not all of it was fetched: it is read where it lies.
 #pragma unroll
       for (u32 k = 0; k < N; ++k) {
-        const u64 index = first + at + (REVERSE ? N - 1 - k : k);
-        items[k] = index < n ? Op::lift(elements[index], 0) : Op::identity();
+        const u32 place = at + (REVERSE ? N - 1 - k : k);
+        items[k] = place < count ? Op::lift(lowest[place], 0) : Op::identity();
       }
       return;
     }
     Bits128 bits;
-    if (PLAIN || behind == 0) {
-      bits = read_group<T, N>(staged + at);
+    if (PLAIN || fetch.behind == 0) {
+      bits = read_group<T, N>(stage + at);
     } else if constexpr (N * sizeof(T) == 16) {
-      bits = bits_behind(read_group<T, N>(staged + at), read_group<T, N>(staged + at + N), behind);
+      bits = bits_behind<sizeof(T)>(read_group<T, N>(stage + at), read_group<T, N>(stage + at + N), fetch.behind);
     } else {
 #pragma unroll
-      for (u32 k = 0; k < N; ++k) items[k] = Op::lift(staged[behind / sizeof(T) + at + (REVERSE ? N - 1 - k : k)], 0);
+      for (u32 k = 0; k < N; ++k) items[k] = Op::lift(stage[fetch.behind / sizeof(T) + at + (REVERSE ? N - 1 - k : k)], 0);
       return;
     }
 #pragma unroll
     for (u32 k = 0; k < N; ++k) items[k] = Op::lift(element_of<T>(bits, REVERSE ? N - 1 - k : k), 0);
   }
-  // Stores the lane's results of a row. Between addresses of 16 bytes a lane stores what its neighbour in memory leaves
-  // over, then its own; what is left at the row's ends is stored apart.
-  template <class Output> UPSWEEP_DEVICE void store(Output* outputs, u32 warp, u32 row, const Output (&results)[N]) const {
-    const u64 index = first + offset(warp, row);
-    if (!PLAIN && n - first < ELEMENTS) {
-#pragma unroll
-      for (u32 k = 0; k < N; ++k) {
-        if (index + k < n) outputs[index + k] = results[k];
-      }
-      return;
-    }
-    Output* output = outputs + index;
+  // Stores the lane's results of a row; rows are stored in turn, and `earlier` keeps the bits of the row before. Between
+  // addresses of 16 bytes a lane joins its results with those of the lane before it in the scan, whose last row the first
+  // lane takes: only a warp's ends are stored one by one.
+  UPSWEEP_DEVICE void store(u32 warp, u32 row, const Output (&results)[N], Bits128& earlier) const {
+    const u32 at = offset(warp, row);
+    Output* output = target + at;
     const Bits128 bits = gather_bits<Output>(results);
-    const u32 over = PLAIN ? 0 : u32(reinterpret_cast<u64>(output) % 16);
-    if (over == 0) {
+    if (PLAIN) {
       store_bits(output, bits);
       return;
     }
-    const u32 lane = threadIdx.x % WARP, from = REVERSE ? WARP - 1 - lane : lane;  // its place in memory
-    Bits128 lower;
+    const u32 over = u32(reinterpret_cast<u64>(target) % 16);
+    const bool is_whole = at + N <= count;
+    if (over == 0) {
+      if (is_whole) {
+        store_bits(output, bits);
+        return;
+      }
 #pragma unroll
-    for (u32 i = 0; i < 4; ++i) lower.word[i] = REVERSE ? shuffle_down(bits.word[i], 1) : shuffle_up(bits.word[i], 1);
-    if (from > 0) store_bits(reinterpret_cast<char*>(output) - over, bits_behind(lower, bits, 16 - over));
-    const u32 left = over / sizeof(Output);
+      for (u32 k = 0; k < N; ++k) {
+        if (at + k < count) output[k] = results[k];
+      }
+      return;
+    }
+    const u32 lane = threadIdx.x % WARP;
+    Bits128 before;
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) before.word[i] = shuffle_from(lane == WARP - 1 ? earlier.word[i] : bits.word[i], (lane + WARP - 1) % WARP);
+    earlier = bits;
+    const u32 left = over / sizeof(Output);  // the last results in memory, which share 16 bytes with what lies behind them
+    const bool is_joined = is_whole && (row > 0 || lane > 0) && (!REVERSE || at + 2 * N <= count);
+    if (is_joined) {
+      char* begin = reinterpret_cast<char*>(output) - over;
+      store_bits(REVERSE ? begin + 16 : begin, REVERSE ? bits_behind<sizeof(Output)>(bits, before, 16 - over) : bits_behind<sizeof(Output)>(before, bits, 16 - over));
+    }
+    const bool next_joins = is_whole && (row < ROWS - 1 || lane < WARP - 1) && (REVERSE || at + 2 * N <= count);
+    if (is_joined && next_joins) return;
 #pragma unroll
     for (u32 k = 0; k < N; ++k) {
-      if ((from == 0 && k < N - left) || (from == WARP - 1 && k >= N - left)) output[k] = results[k];
+      const bool goes_ahead = REVERSE ? k < N - left : k >= N - left;
+      if (at + k < count && !(goes_ahead ? next_joins : is_joined)) output[k] = results[k];
     }
   }
 };
@@ -96,11 +120,18 @@ template <class Op, u32 WARPS, u32 ROWS, u32 STAGES> struct RingOfTiles {
     u64 summed;  // every warp has left its total
     u64 ready;   // what stands in front of every warp is known
     u64 empty;   // every warp has read the tile for the last time
-    Held front;  // of the tiles before it
-    u32 tile;
+    i64 lowest;  // of the tile's lowest element, from the input on
+    u64 target;  // of its result, from the output on
+    Fetch fetch;
+    u32 count;     // elements of the tile
+    u32 is_plain;  // as `StagedTile` means it
+    u32 row;
+    u32 place;  // the tile's number in its row, in the order of the scan
+    Held groups;  // of the groups of tiles before its own in its row
+    State part;   // of the tiles before it in its group
     State totals[WARPS];  // each warp's total, then what stands in front of the warp in its tile
   };
-  static constexpr u32 BYTES = STAGES * (STAGE_BYTES + sizeof(Stage));
+  static_assert(sizeof(Stage) <= 112 + WARPS * sizeof(State), "the plan's bytes of shared memory are too few");
 
   char* memory;
   UPSWEEP_DEVICE T* staged(u32 stage) const { return reinterpret_cast<T*>(memory + u64(stage) * STAGE_BYTES); }
@@ -145,7 +176,7 @@ template <class Op, u32 GROUP> struct GroupOfTotals {
     }
   }
   // Of the first `count` tiles, in lane 0: a lane's in turn, the lanes' by a tree, which needs no wider type.
-  UPSWEEP_DEVICE typename C::State total(u32 count) const {
+  UPSWEEP_DEVICE State total(u32 count) const {
     State sum = Op::identity();
 #pragma unroll
     for (u32 i = 0; i < TILES; ++i) {
@@ -154,13 +185,74 @@ template <class Op, u32 GROUP> struct GroupOfTotals {
       for (u32 k = 0; k < COUNT; ++k) words.word[k] = u32(word[i * COUNT + k]);
       if (is_needed(i * COUNT, count)) sum = Op::combine(sum, from_words<State>(words));
     }
-    return C::raise(warp_total<Op>(sum));
+    return warp_total<Op>(sum);
   }
 };
 
-template <class Op, u32 WARPS, u32 ROWS, u32 STAGES, u32 AHEAD, u32 GROUP, bool REVERSE>
-__global__ void __launch_bounds__((WARPS + 3) * WARP, 1)
-    scan_look_ahead(const void* input, u64 n, void* output, u64 initial, u64 exclusive, Control* control) {
+// The total of a warp's part of a tile, in lane 0; `read` gives the lane's states of a row. The order of combinations is that
+// of `RowsOfTile`: neighbours of a lane, lanes by a tree, rows in turn.
+template <class Op, u32 ROWS, u32 N, class Read> UPSWEEP_DEVICE typename Op::State total_of_rows(Read read) {
+  using State = typename Op::State;
+  State sum = Op::identity();
+#pragma unroll
+  for (u32 row = 0; row < ROWS; ++row) {
+    State items[N];
+    read(row, items);
+#pragma unroll
+    for (u32 i = 1; i < N; ++i) items[0] = Op::combine(items[0], items[i]);
+    sum = Op::combine(sum, warp_total<Op>(items[0]));
+  }
+  return sum;
+}
+
+// Some rows of a warp's part of a tile.
+template <class Op, u32 COUNT, u32 N, bool REVERSE> struct RowsOfTile {
+  using State = typename Op::State;
+  State items[COUNT][N];  // after `scan`: with the lane's own before them
+  State total[COUNT];     // after `scan`: of the lane with all lanes below
+
+  UPSWEEP_DEVICE void scan() {
+#pragma unroll
+    for (u32 row = 0; row < COUNT; ++row) {
+#pragma unroll
+      for (u32 i = 1; i < N; ++i) items[row][i] = Op::combine(items[row][i - 1], items[row][i]);
+      total[row] = warp_scan<Op>(items[row][N - 1]);
+    }
+  }
+  // Stores the results as rows `top` and on; `base` is what stands in front of the warp, `sum` is moved on.
+  template <class Tile> UPSWEEP_DEVICE void store(const Tile& tile, u32 warp, u32 top, State base, bool exclusive, State& sum, Bits128& stored) const {
+#pragma unroll
+    for (u32 row = 0; row < COUNT; ++row) {
+      const State lanes = shuffle_up(total[row], 1);
+      const State before = threadIdx.x % WARP == 0 ? sum : Op::combine(sum, lanes);
+      State earlier = Op::combine(base, before);
+      typename Op::Output results[N];
+#pragma unroll
+      for (u32 i = 0; i < N; ++i) {
+        const State inclusive = Op::combine(base, Op::combine(before, items[row][i]));
+        results[REVERSE ? N - 1 - i : i] = Op::finish(exclusive ? earlier : inclusive, 0);
+        earlier = inclusive;
+      }
+      sum = Op::combine(sum, shuffle_from(total[row], WARP - 1));
+      tile.store(warp, top + row, results, stored);
+    }
+  }
+};
+
+// What stands in front of a warp in its tile, by the totals of the warps, in turn; with `count` all of them, the tile's total.
+template <class Op, u32 WARPS> UPSWEEP_DEVICE typename Op::State front_of_warp(const typename Op::State* totals, u32 count) {
+  typename Op::State state = Op::identity();
+#pragma unroll
+  for (u32 w = 0; w < WARPS; ++w) {
+    const typename Op::State total = totals[w];
+    if (w < count) state = Op::combine(state, total);
+  }
+  return state;
+}
+
+template <class Op, u32 WARPS, u32 ROWS, u32 STAGES, u32 AHEAD, u32 DELAY, u32 GROUP, bool REVERSE>
+__global__ void __launch_bounds__((WARPS + 4) * WARP, 1)
+    scan_look_ahead(const void* input, u64 rows, u64 n, i64 pitch, void* output, u64 initial, u64 exclusive, Control* control) {
 #if __CUDA_ARCH__ >= 900
   using T = typename Op::Input;
   using State = typename Op::State;
@@ -169,135 +261,176 @@ __global__ void __launch_bounds__((WARPS + 3) * WARP, 1)
   using Plain = StagedTile<Op, WARPS, ROWS, REVERSE, true>;
   using Tile = StagedTile<Op, WARPS, ROWS, REVERSE, false>;
   using Ring = RingOfTiles<Op, WARPS, ROWS, STAGES>;
-  static_assert(WARPS <= WARP && (WARPS & (WARPS - 1)) == 0 && AHEAD < STAGES, "the publisher has a lane for each warp");
+  static_assert(WARPS < WARP && AHEAD < STAGES && DELAY <= AHEAD, "the publisher has a lane for each warp, and one more");
   constexpr u32 N = Tile::N;
-  constexpr u32 NONE = 0xffffffffu;  // behind the last tile
   extern __shared__ __align__(128) char shared[];
-  __shared__ u32 last_epoch;
+  __shared__ u32 call;  // the tag of this call's words; the first arrival at a barrier publishes it
   const Ring ring = {shared};
-  const T* elements = static_cast<const T*>(input);
-  const u32 behind = u32(reinterpret_cast<u64>(input) % 16);
-  const u32 tiles = u32((n + Tile::ELEMENTS - 1) / Tile::ELEMENTS);
+  const u32 tiles_of_row = u32((n + Tile::ELEMENTS - 1) / Tile::ELEMENTS), tiles = tiles_of_row * u32(rows);
   const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-  u64* words = control_words(control);
+  // A row's words begin where two of them can be read at once.
+  auto words_of = [&](u32 row) { return control_words(control) + u64(row) * ((tiles_of_row + 1) / 2 * 2 * Words<State>::COUNT); };
 
-  if (threadIdx.x == 0) {
+  // The producer asks for the first ticket and the epoch at once: nothing is loaded before the ticket has come.
+  u32 ticket = 0, last_epoch = 0;
+  if (threadIdx.x == WARPS * WARP) {
+    ticket = atomicAdd(&control->counter, 1u);
+    last_epoch = load_relaxed(&control->epoch);
     for (u32 s = 0; s < STAGES; ++s) {
       barrier_init(&ring[s].full, 1);
-      barrier_init(&ring[s].summed, WARPS);
-      barrier_init(&ring[s].ready, WARP + 1);
-      barrier_init(&ring[s].empty, WARPS);
+      barrier_init(&ring[s].summed, WARPS * ARRIVALS_OF_WARP);
+      barrier_init(&ring[s].ready, 3 * ARRIVALS_OF_WARP);
+      barrier_init(&ring[s].empty, WARPS * ARRIVALS_OF_WARP);
     }
     barrier_init_fence();
-    last_epoch = load_relaxed(&control->epoch);
   }
   __syncthreads();
-  // The words of a new control block are zero and belong to no call.
-  const u32 tag = last_epoch == 0xffffffffu ? 1 : last_epoch + 1;
 
-  auto wait = [&](u64& barrier, u32 turn) {
-    // A turn suspends the thread for a while in hardware, so the limit is generous.
-    for (u32 spins = 0; !barrier_try_wait(&barrier, turn & 1); ++spins) {
-      if (spins == SPIN_LIMIT) {
-        report_error(control, ERROR_SPIN_RAN_OUT);
-        return false;
-      }
-    }
-    return true;
-  };
-  auto first_of = [&](u32 tile) { return u64(REVERSE ? tiles - 1 - tile : tile) * Tile::ELEMENTS; };
-  // The copy engine fetches whole tiles, and nothing outside the input: what it cannot is read where it lies.
-  auto is_staged = [&](u64 first) {
-    const u32 over = behind == 0 ? 0 : 16 - behind;  // bytes behind the tile that come with it
-    return first * sizeof(T) >= behind && (n - first) * sizeof(T) >= Ring::TILE_BYTES + over;
+  auto wait = [&](u64& barrier, u32 turn) { return wait_for(barrier, turn, control); };
+  auto fetch_of = [&](const T* lowest, u64 first, u64 left_elements) {
+    const u32 behind = u32(reinterpret_cast<u64>(lowest) % 16);
+    const u64 left = left_elements * sizeof(T);
+    const i32 bytes = i32(left < Ring::TILE_BYTES ? left : Ring::TILE_BYTES), beyond = i32((behind + bytes) % 16);
+    Fetch fetch = {behind, 0, bytes};
+    if (behind != 0) fetch.begin = first * sizeof(T) >= behind ? -i32(behind) : 16 - i32(behind);
+    if (beyond != 0) fetch.end += left - bytes >= 16 - beyond ? 16 - beyond : -beyond;
+    if (fetch.end < fetch.begin) fetch.end = fetch.begin;
+    return fetch;
   };
 
   if (warp == WARPS) {  // the producer: tiles are numbered in the order in which they are asked for, so a tile waits for running blocks only
     if (lane != 0) return;
-    const u32 base = load_relaxed(&control->base);
-    u32 ticket = atomicAdd(&control->counter, 1u) - base;
+    const u32 tag = tag_behind(last_epoch);
+    call = tag;
     for (u32 k = 0;; ++k) {
       const u32 s = k % STAGES;
-      if (k >= STAGES && !wait(ring[s].empty, k / STAGES - 1)) return;
+      typename Ring::Stage& stage = ring[s];
+      // All that can be known is worked out before there is room.
+      const u32 row = ticket / tiles_of_row, place = ticket - row * tiles_of_row;
+      const u64 first = u64(REVERSE ? tiles_of_row - 1 - place : place) * Tile::ELEMENTS;
+      const T* lowest = static_cast<const T*>(input) + (i64(row) * pitch + i64(first));
+      const u64 target = row * n + first;
+      const u64 left = n - first;
+      const Fetch fetch = fetch_of(lowest, first, left);
+      const u32 bytes = fetch.end - fetch.begin;
+      const bool is_plain = fetch.behind == 0 && is_aligned16(static_cast<Output*>(output) + target) && left >= Tile::ELEMENTS;
+      if (k >= STAGES && !wait(stage.empty, k / STAGES - 1)) return;
       if (ticket >= tiles) {
-        ring[s].tile = NONE;
-        barrier_arrive(&ring[s].full);
+        // Whoever looks at a later tile finds the end, too.
+        for (u32 end = k; end <= k + DELAY; ++end) {
+          if (end > k && end >= STAGES && !wait(ring[end % STAGES].empty, end / STAGES - 1)) return;
+          ring[end % STAGES].place = NONE;
+          barrier_arrive(&ring[end % STAGES].full);
+        }
+        leave(control, tag);
         return;
       }
-      ring[s].tile = ticket;
-      const u64 first = first_of(ticket);
-      if (is_staged(first)) {
-        const u32 bytes = behind == 0 ? Ring::TILE_BYTES : Ring::COPY_BYTES;
-        barrier_arrive_expect(&ring[s].full, bytes);
-        bulk_load_evict_last(ring.staged(s), reinterpret_cast<const char*>(elements + first) - behind, bytes, &ring[s].full);
-      } else {
-        barrier_arrive(&ring[s].full);
+      if (bytes > 0) {
+        bulk_load_evict_last(reinterpret_cast<char*>(ring.staged(s)) + i32(fetch.behind) + fetch.begin,
+                             reinterpret_cast<const char*>(lowest) + fetch.begin, bytes, &stage.full);
       }
       // Asked for before there is room: the answer takes as long as a load.
-      ticket = atomicAdd(&control->counter, 1u) - base;
+      ticket = atomicAdd(&control->counter, 1u);
+      stage.row = row;
+      stage.place = place;
+      stage.lowest = lowest - static_cast<const T*>(input);
+      stage.target = target;
+      stage.fetch = fetch;
+      stage.count = left < Tile::ELEMENTS ? u32(left) : Tile::ELEMENTS;
+      stage.is_plain = is_plain;
+      // The barrier waits for this arrival, whether or not the bytes have come before it.
+      barrier_arrive_expect(&stage.full, bytes);
     }
   }
   if (warp == WARPS + 1) {  // the publisher
+    if (!wait(ring[0].full, 0)) return;
+    const u32 tag = call;
     for (u32 k = 0;; ++k) {
       const u32 s = k % STAGES;
       typename Ring::Stage& stage = ring[s];
-      if (!wait(stage.full, k / STAGES) || stage.tile == NONE) return;
+      if (!wait(stage.full, k / STAGES) || stage.place == NONE) return;
       if (!wait(stage.summed, k / STAGES)) return;
-      const State with = warp_scan<Op>(lane < WARPS ? stage.totals[lane] : Op::identity());
-      const State before = shuffle_up(with, 1);
-      if (lane == WARPS - 1) {
-        const Words<State> total = to_words(with);
+      const State before = front_of_warp<Op, WARPS>(stage.totals, lane);
+      if (lane == WARPS) {
+        const Words<State> total = to_words(before);
 #pragma unroll
         for (u32 i = 0; i < Words<State>::COUNT; ++i) {
-          store_relaxed(words + u64(stage.tile) * Words<State>::COUNT + i, (u64(tag) << 32) | total.word[i]);
+          store_relaxed(words_of(stage.row) + u64(stage.place) * Words<State>::COUNT + i, (u64(tag) << 32) | total.word[i]);
         }
       }
-      if (lane < WARPS) stage.totals[lane] = lane == 0 ? Op::identity() : before;
-      barrier_arrive(&stage.ready);
+      __syncwarp();
+      if (lane < WARPS) stage.totals[lane] = before;
+      warp_arrive(&stage.ready);
     }
   }
-  if (warp == WARPS + 2) {  // the look-ahead: whole groups from left to right, and of the last one what lies in front of the tile
-    typename C::State whole = C::empty();
-    u64 group = 0;
-    GroupOfTotals<Op, GROUP> kept;
+  // The look-ahead, by two warps, because a tile's turn is too short for one: one adds up whole groups from left to right,
+  // the other what lies in front of the tile in its own group.
+  if (warp >= WARPS + 2) {
+    const bool takes_groups = warp == WARPS + 2;
+    typename C::State whole = C::empty();  // of the groups before `group`
+    u32 row = 0, group = 0;
+    GroupOfTotals<Op, GROUP> kept;  // of `group`, as far as it was asked for
     kept.clear();
+    if (!wait(ring[0].full, 0)) return;
+    const u32 tag = call;
     for (u32 k = 0;; ++k) {
-      const u32 s = k % STAGES;
-      typename Ring::Stage& stage = ring[s];
-      if (!wait(stage.full, k / STAGES) || stage.tile == NONE) return;
-      const u64 its_group = stage.tile / GROUP;
-      const u32 count = stage.tile % GROUP;
-      if (its_group > group) {
-        GroupOfTotals<Op, GROUP> next;
-        next.clear();
-        next.read(words, its_group, count, tag);  // under way while the groups before it become whole
+      typename Ring::Stage& stage = ring[k % STAGES];
+      if (!wait(stage.full, k / STAGES) || stage.place == NONE) return;
+      // The others have come about as far by then: before, their totals would mostly be asked for in vain.
+      const typename Ring::Stage& later = ring[(k + DELAY) % STAGES];
+      if (!wait(ring[(k + DELAY) % STAGES].full, (k + DELAY) / STAGES)) return;
+      if (later.place != NONE && !wait(ring[(k + DELAY) % STAGES].summed, (k + DELAY) / STAGES)) return;
+      if (stage.row != row) {
+        row = stage.row;
+        whole = C::empty();
+        group = 0;
+        kept.clear();
+      }
+      const u64* words = words_of(row);
+      const u32 its_group = stage.place / GROUP, count = stage.place % GROUP;
+      if (takes_groups) {
         for (; group < its_group; ++group) {
           kept.wait(words, group, GROUP, tag, control);
-          whole = C::join(whole, kept.total(GROUP));
+          whole = C::join(whole, C::raise(kept.total(GROUP)));
           kept.clear();
         }
-        kept = next;
+        if (lane == 0) stage.groups = whole;
+      } else {
+        if (its_group != group) {
+          group = its_group;
+          kept.clear();
+        }
+        kept.wait(words, group, count, tag, control);
+        const State part = kept.total(count);
+        if (lane == 0) stage.part = part;
       }
-      kept.wait(words, group, count, tag, control);
-      const typename C::State front = C::join(whole, kept.total(count));
-      if (lane == 0) {
-        stage.front = front;
-        barrier_arrive(&stage.ready);
+      warp_arrive(&stage.ready);
+      // What the next tile will need is under way by then: most tiles are followed by one of a later group.
+      if (DELAY > 0 && later.place != NONE && ring[(k + 1) % STAGES].row == row) {
+        const u32 place = ring[(k + 1) % STAGES].place, next_group = place / GROUP;
+        if (takes_groups) {
+          if (next_group > group) kept.read(words, group, GROUP, tag);
+        } else {
+          if (next_group != group) {
+            group = next_group;
+            kept.clear();
+          }
+          kept.read(words, group, place % GROUP, tag);
+        }
       }
     }
   }
 
-  const bool aligned = behind == 0 && is_aligned16(output);
-  auto with_tile = [&](u32 s, u64 first, auto work) {
-    if (aligned && n - first >= Tile::ELEMENTS) {
-      work(Plain{ring.staged(s), 0, elements, n, first});
+  auto with_tile = [&](u32 s, auto work) {
+    const typename Ring::Stage& stage = ring[s];
+    if (stage.is_plain) {
+      work(Plain{ring.staged(s), {}, nullptr, static_cast<Output*>(output) + stage.target, Plain::ELEMENTS});
     } else {
-      work(Tile{is_staged(first) ? ring.staged(s) : nullptr, behind, elements, n, first});
+      work(Tile{ring.staged(s), stage.fetch, static_cast<const T*>(input) + stage.lowest, static_cast<Output*>(output) + stage.target, stage.count});
     }
   };
 
   // The warps that scan: of tile k + AHEAD the total, then tile k.
-  Output* outputs = static_cast<Output*>(output);
   const typename C::State start = C::raise(initial_state<State>(initial));
   u32 known = NONE - AHEAD;  // tiles of this block, once the last one has been seen
   for (u32 k = 0; k < known + AHEAD; ++k) {
@@ -305,81 +438,36 @@ __global__ void __launch_bounds__((WARPS + 3) * WARP, 1)
       const u32 s = k % STAGES;
       typename Ring::Stage& stage = ring[s];
       if (!wait(stage.full, k / STAGES)) return;
-      if (stage.tile == NONE) {
+      if (stage.place == NONE) {
         known = k;
       } else {
-        // All scans commute, so neighbours of different rows may be added first: fewer shuffles.
-        State sums[N];
-#pragma unroll
-        for (u32 i = 0; i < N; ++i) sums[i] = Op::identity();
-        with_tile(s, first_of(stage.tile), [&](const auto& tile) {
-#pragma unroll
-          for (u32 row = 0; row < ROWS; ++row) {
-            State items[N];
-            tile.read(warp, row, items);
-#pragma unroll
-            for (u32 i = 0; i < N; ++i) sums[i] = Op::combine(sums[i], items[i]);
-          }
+        State total;
+        with_tile(s, [&](const auto& tile) {
+          total = total_of_rows<Op, ROWS, N>([&](u32 row, State(&items)[N]) { tile.read(warp, row, items); });
         });
-#pragma unroll
-        for (u32 half = N / 2; half > 0; half /= 2) {
-#pragma unroll
-          for (u32 i = 0; i < half; ++i) sums[i] = Op::combine(sums[i], sums[i + half]);
-        }
-        const State total = warp_total<Op>(sums[0]);
-        if (lane == 0) {
-          stage.totals[warp] = total;
-          barrier_arrive(&stage.summed);
-        }
+        if (lane == 0) stage.totals[warp] = total;
+        warp_arrive(&stage.summed);
       }
     }
     if (k < AHEAD || k - AHEAD >= known) continue;
     const u32 turn = k - AHEAD, s = turn % STAGES;
     typename Ring::Stage& stage = ring[s];
     if (!wait(stage.ready, turn / STAGES)) return;
-    const u32 number = stage.tile;
-    if (number == tiles - 1 && threadIdx.x == 0) {
-      // Every tile's total led to this prefix: every block that has a tile has read the epoch. One that has none may come
-      // yet; it takes its ticket beyond the last, like every other block.
-      store_relaxed(&control->base, load_relaxed(&control->base) + tiles + gridDim.x);
-      store_relaxed(&control->epoch, tag);
-    }
-    const State base = C::lower(C::join(C::join(start, stage.front), C::raise(stage.totals[warp])));
-    with_tile(s, first_of(number), [&](const auto& tile) {
+    const State base = C::lower(C::join(C::join(start, C::join(stage.groups, C::raise(stage.part))), C::raise(stage.totals[warp])));
+    with_tile(s, [&](const auto& tile) {
       // As many rows at once as make sixteen words.
       constexpr u32 FITTING = 16 / (N * Words<State>::COUNT), AT_ONCE = FITTING == 0 ? 1 : (FITTING < ROWS ? FITTING : ROWS);
       static_assert(ROWS % AT_ONCE == 0, "whole turns");
       State sum = Op::identity();
+      Bits128 stored = {};
 #pragma unroll
       for (u32 top = 0; top < ROWS; top += AT_ONCE) {
-        State items[AT_ONCE][N], total[AT_ONCE];
+        RowsOfTile<Op, AT_ONCE, N, REVERSE> rows;
 #pragma unroll
-        for (u32 row = 0; row < AT_ONCE; ++row) tile.read(warp, top + row, items[row]);
-        if (top + AT_ONCE == ROWS) {
-          __syncwarp();
-          if (lane == 0) barrier_arrive(&stage.empty);
-        }
-#pragma unroll
-        for (u32 row = 0; row < AT_ONCE; ++row) {
-#pragma unroll
-          for (u32 i = 1; i < N; ++i) items[row][i] = Op::combine(items[row][i - 1], items[row][i]);
-          total[row] = warp_scan<Op>(items[row][N - 1]);
-        }
-#pragma unroll
-        for (u32 row = 0; row < AT_ONCE; ++row) {
-          const State lanes = shuffle_up(total[row], 1);
-          const State before = lane == 0 ? sum : Op::combine(sum, lanes);
-          State earlier = Op::combine(base, before);
-          Output results[N];
-#pragma unroll
-          for (u32 i = 0; i < N; ++i) {
-            const State inclusive = Op::combine(base, Op::combine(before, items[row][i]));
-            results[REVERSE ? N - 1 - i : i] = Op::finish(exclusive != 0 ? earlier : inclusive, 0);
-            earlier = inclusive;
-          }
-          sum = Op::combine(sum, shuffle_from(total[row], WARP - 1));
-          tile.store(outputs, warp, top + row, results);
-        }
+        for (u32 row = 0; row < AT_ONCE; ++row) tile.read(warp, top + row, rows.items[row]);
+        if (top + AT_ONCE == ROWS) warp_arrive(&stage.empty);
+        rows.scan();
+        rows.store(tile, warp, top, base, exclusive != 0, sum, stored);
       }
     });
   }
