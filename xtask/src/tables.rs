@@ -487,6 +487,7 @@ mod tests {
             ceilings: vec![],
             invalid: vec![],
             rows,
+            findings: None,
             verify: None,
             rungs: vec![],
             wrong_kernels: vec![],

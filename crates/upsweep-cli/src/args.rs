@@ -32,6 +32,8 @@ pub enum Command {
     Ladder(LadderArgs),
     /// Time the planner's choice over a sweep of sizes and shapes, each verified first
     Bench(BenchArgs),
+    /// Name the points of a record of `bench --shapes` that stand out: worse than a neighbour, or no faster than a peer
+    Review(ReviewArgs),
     /// Compare two records; exit 1 if the second is slower beyond the tolerance
     Compare(CompareArgs),
     /// The nine boxes of the assignment, each met or not with its evidence
@@ -263,8 +265,15 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
     /// Only these numbers of elements, separated by commas; without it a sweep of sizes and shapes
-    #[arg(long, value_parser = parse_count, value_name = "COUNT", value_delimiter = ',')]
+    #[arg(long, value_parser = parse_count, value_name = "COUNT", value_delimiter = ',', conflicts_with = "shapes")]
     pub n: Vec<u64>,
+    /// The whole list of shapes (rows and columns from 1 to 2^28 elements, odd lengths, unaligned places), and which of them
+    /// cost more than their neighbours
+    #[arg(long)]
+    pub shapes: bool,
+    /// Leave larger shapes of the list out; default 2^28 on CUDA and 2^22 on the CPU
+    #[arg(long, value_parser = parse_count, value_name = "COUNT", requires = "shapes")]
+    pub up_to: Option<u64>,
     /// Dtype of the elements
     #[arg(long, value_parser = parse_dtype, default_value = "f32")]
     pub dtype: DType,
@@ -281,6 +290,17 @@ pub struct BenchArgs {
     #[arg(long, value_name = "COUNT")]
     pub repeats: Option<u32>,
     /// Where the result goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// `review`.
+#[derive(Debug, Args)]
+pub struct ReviewArgs {
+    /// The record, to which peers' rows may have been added since
+    #[arg(value_name = "RECORD.json")]
+    pub record: PathBuf,
+    /// Where the result goes; as JSON it is the record with its findings made anew
     #[command(flatten)]
     pub output: OutputArgs,
 }

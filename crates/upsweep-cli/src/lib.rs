@@ -26,6 +26,7 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Verify(args) => commands::verify::run(&args),
         Command::Ladder(args) => commands::ladder::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
+        Command::Review(args) => commands::review::run(&args),
         Command::Compare(args) => commands::compare::run(&args),
         Command::Checklist(args) => commands::checklist::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),

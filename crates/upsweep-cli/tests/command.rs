@@ -426,6 +426,44 @@ fn bench_and_checklist_report() {
 }
 
 #[test]
+fn shapes_are_recorded_and_reviewed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("shapes.json");
+    let file = path.to_str().unwrap();
+    let bench = ["bench", "scan", "--device", "cpu", "--shapes", "--up-to", "16", "--operator", "sum", "--repeats", "3"];
+    let (code, out, err) = outcome(&[&bench[..], &["--format", "json", "--out", file]].concat());
+    assert_eq!((code, out.as_str()), (0, ""), "{err}");
+    let mut record: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let rows = record["rows"].as_array_mut().unwrap();
+    assert!(rows.len() >= 6 && rows.iter().all(|row| row["verified"] == true && row["times_least"].is_f64()), "{rows:?}");
+    // The machine's mood aside: all points equally good but one, and a peer that is faster at another.
+    for row in rows.iter_mut() {
+        row["times_least"] = 1.25.into();
+    }
+    rows[1]["times_least"] = 5.0.into();
+    let mut peer = rows[2].clone();
+    for key in ["point", "least", "times_least"] {
+        peer.as_object_mut().unwrap().remove(key);
+    }
+    peer["rung"] = "a peer".into();
+    peer["seconds"] = (peer["seconds"].as_f64().unwrap() / 2.0).into();
+    rows.push(peer);
+    std::fs::write(&path, record.to_string()).unwrap();
+    let (code, out, err) = outcome(&["review", file]);
+    assert_eq!(code, 1, "{err}");
+    assert!(out.contains("a peer") && out.contains("5.00"), "{out}");
+    let (_, out, _) = outcome(&["review", file, "--format", "json"]);
+    let reviewed: Value = serde_json::from_str(&out).unwrap();
+    let found = &reviewed["findings"];
+    assert_eq!((found["cliffs"].as_array().unwrap().len(), found["behind"].as_array().unwrap().len()), (1, 1), "{found}");
+    let (code, _, err) = outcome(&["bench", "scan", "--up-to", "16"]);
+    assert_eq!(code, 2, "{err}");
+    std::fs::write(&path, record.to_string().replace("\"shapes\"", "\"bench\"")).unwrap();
+    let (code, _, err) = outcome(&["review", file]);
+    assert_eq!(code, 2, "{err}");
+}
+
+#[test]
 fn compare_finds_a_regression() {
     let folder = tempfile::tempdir().unwrap();
     let (a, b) = (folder.path().join("a.json"), folder.path().join("b.json"));

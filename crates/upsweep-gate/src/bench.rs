@@ -1,16 +1,21 @@
-//! The planner's choice over a sweep of sizes and shapes.
+//! The planner's choice over the points of a sweep.
 
 use crate::candidate::rung_name;
-use crate::climb::{finish_row, judge_figures, measure_ceiling, refuse_row, request, row_of, settle_ceilings};
+use crate::climb::{best_ceiling, finish_row, judge_figures, measure_ceiling, refuse_row, request, row_of, settle_ceilings};
 use crate::error::{GateError, Result};
-use crate::judged::{Judged, Sweep};
-use crate::record::{Kind, Record};
+use crate::findings::findings;
+use crate::judged::{Judged, Traffic};
+use crate::points::Point;
+use crate::record::{Kind, Least, Record};
 use crate::target::Target;
 use crate::timing::Timing;
 use crate::verify::{Context, Evidence, OnProgress, Progress, verify_plan};
 use std::path::PathBuf;
 use upsweep::flow::Step;
 use upsweep::types::DType;
+
+/// Bytes of the plain kernel whose time is the launch floor: a word of four bytes read, and one written.
+const LAUNCH_FLOOR_BYTES: u64 = 8;
 
 /// What [`bench()`] is asked.
 #[derive(Clone, Debug)]
@@ -19,8 +24,8 @@ pub struct BenchOptions {
     pub operators: Vec<String>,
     /// Element types; those that an operator does not take are left out.
     pub dtypes: Vec<DType>,
-    /// Sizes and shapes.
-    pub sweep: Sweep,
+    /// Sizes, shapes and places.
+    pub points: Vec<Point>,
     /// Other libraries, timed on the same problems.
     pub peers: Vec<PathBuf>,
     /// Timed calls of a row.
@@ -30,14 +35,16 @@ pub struct BenchOptions {
 }
 
 impl BenchOptions {
-    fn problems<O: Judged>(&self) -> Result<Vec<(String, O::Problem)>> {
+    fn problems<O: Judged>(&self) -> Result<Vec<(Point, O::Problem)>> {
         let mut problems = vec![];
         for operator in &self.operators {
             for &dtype in &self.dtypes {
-                match O::sweep(operator, dtype, &self.sweep) {
-                    Ok(found) => problems.extend(found),
-                    Err(GateError::Library(upsweep::Error::UnsupportedDType { .. })) => {}
-                    Err(other) => return Err(other),
+                for point in &self.points {
+                    match O::problem_at(operator, dtype, point) {
+                        Ok(problem) => problems.push((*point, problem)),
+                        Err(GateError::Library(upsweep::Error::UnsupportedDType { .. })) => {}
+                        Err(other) => return Err(other),
+                    }
                 }
             }
         }
@@ -45,7 +52,8 @@ impl BenchOptions {
     }
 }
 
-/// Verifies and times the planner's choice for each problem.
+/// Verifies and times the planner's choice for each problem. Every row stands beside the least time that the device needs for
+/// it: the ceiling at its number of bytes, and the launch of a plain kernel on one word, both of this run.
 ///
 /// # Errors
 /// [`crate::GateError`]: a wrong argument (also a sweep in which no operator takes any of the dtypes), or what the
@@ -67,13 +75,24 @@ pub fn bench<O: Judged>(
     }
     options.peers.iter().try_for_each(|peer| target.open_peer(peer))?;
     let mut record = context.record(Kind::Bench, target, options.seed);
+    let caps = target.caps();
+    let plans = problems.iter().map(|(_, problem)| Ok(O::plan(problem, &caps)?)).collect::<Result<Vec<_>>>()?;
+    target.prefetch(&plans)?;
+    let mut traffics: Vec<Traffic> = vec![];
+    for traffic in problems.iter().map(|(_, problem)| O::traffic(problem)) {
+        if !traffics.contains(&traffic) {
+            traffics.push(traffic);
+            record.ceilings.extend(measure_ceiling(target, traffic, LAUNCH_FLOOR_BYTES, options.repeats)?);
+        }
+    }
     let total = problems.len() as u64;
-    for (done, (shape, problem)) in problems.into_iter().enumerate() {
+    for (done, ((point, problem), plan)) in problems.into_iter().zip(plans).enumerate() {
+        let shape = point.to_string();
         progress(Progress { done: done as u64, total, what: format!("{problem}, shape {shape}") });
-        let plan = O::plan(&problem, &target.caps())?;
-        let mut row = row_of(target, &problem, &rung_name(plan.rung), shape);
+        let mut row = row_of(target, &problem, &rung_name(plan.rung), shape.clone());
+        row.point = Some(point);
         let request = request(target, options.repeats, options.seed);
-        let timed = Evidence::new(&problem, options.seed)
+        let timed = Evidence::at(&problem, point.placement, options.seed)
             .and_then(|evidence| verify_plan(target, &plan, &evidence))
             .and_then(|verified| Timing::measure(&verified, target, &request));
         match timed {
@@ -81,9 +100,7 @@ pub fn bench<O: Judged>(
                 let first = plan.program.as_ref().and_then(|program| program.steps.first());
                 row.block = first.map(|Step::Launch(launch)| launch.block);
                 finish_row(&mut row, &timing);
-                // A ceiling for each number of bytes, where a percentage will be asked of it.
-                let known = record.ceilings.iter().any(|c| c.bytes == row.bytes && c.traffic == row.traffic);
-                if !known && !timing.cache_resident() {
+                if best_ceiling(&record.ceilings, row.traffic, row.bytes).is_none() {
                     record.ceilings.extend(measure_ceiling(target, row.traffic, row.bytes, options.repeats)?);
                 }
             }
@@ -91,15 +108,43 @@ pub fn bench<O: Judged>(
         }
         record.rows.push(row);
         for peer in &options.peers {
-            record.rows.extend(target.peer(peer, &problem, &request)?);
+            let row = target.peer(peer, &problem, point.placement, &request)?;
+            record.rows.extend(row.map(|row| crate::record::Row { shape: shape.clone(), ..row }));
         }
     }
     record.device = target.describe();
     settle_ceilings(target, &mut record, options.repeats)?;
     judge_figures(&mut record);
+    stand_beside_the_least(&mut record);
     // A sweep has no first rung to be faster than.
     record.rows.iter_mut().for_each(|row| row.speedup = None);
     Ok(record)
+}
+
+/// As [`bench()`], and finds what stands out among the points: for the list of shapes ([`crate::points::shapes`]).
+///
+/// # Errors
+/// As [`bench()`].
+pub fn bench_shapes<O: Judged>(
+    target: &mut dyn Target<O>,
+    options: &BenchOptions,
+    context: &Context,
+    progress: OnProgress<'_>,
+) -> Result<Record> {
+    let record = bench(target, options, context, progress)?;
+    Ok(Record { kind: Kind::Shapes, findings: Some(findings(&record.rows)), ..record })
+}
+
+/// Each of our timed rows in multiples of the least that the device needs.
+fn stand_beside_the_least(record: &mut Record) {
+    for row in record.rows.iter_mut().filter(|row| row.point.is_some()) {
+        let launch = best_ceiling(&record.ceilings, row.traffic, LAUNCH_FLOOR_BYTES);
+        let ceiling = best_ceiling(&record.ceilings, row.traffic, row.bytes);
+        let (Some(seconds), Some(launch), Some(ceiling)) = (row.seconds, launch, ceiling) else { continue };
+        let least = Least { ceiling_seconds: row.bytes as f64 / ceiling.bytes_per_second, launch_seconds: launch.seconds };
+        row.times_least = Some(seconds / least.seconds());
+        row.least = Some(least);
+    }
 }
 
 #[cfg(test)]
@@ -109,6 +154,7 @@ mod tests {
     use upsweep::device::caps::Caps;
     use upsweep::device::cpu::Cpu;
     use upsweep::ops::reduce::Reduce;
+    use upsweep::ops::scan::Scan;
 
     #[test]
     fn a_sweep_times_every_problem_that_exists() {
@@ -117,7 +163,7 @@ mod tests {
         let options = BenchOptions {
             operators: vec!["sum".into(), "logsumexp".into()],
             dtypes: vec![DType::F32, DType::I32],
-            sweep: Sweep { sizes: vec![1000], rows: vec![(10, 33)], columns: vec![(33, 10)] },
+            points: vec![Point::whole(1000), Point::rows(10, 33), Point::columns(33, 10)],
             peers: vec![],
             repeats: 2,
             seed: 5,
@@ -127,6 +173,7 @@ mod tests {
         assert_eq!(record.rows.len(), 9);
         assert!(record.rows.iter().all(|row| row.verified && row.seconds.is_some()), "{:#?}", record.rows);
         assert_eq!(record.rows[2].shape, "33 x 10, first axis");
+        assert!(record.rows.iter().all(|row| row.times_least.is_some_and(|times| times > 0.0)), "{:#?}", record.rows);
         let peers = BenchOptions { peers: vec!["no such library".into()], ..options.clone() };
         let nothing_before = &mut |step: Progress| panic!("measured before it was refused: {}", step.what);
         let error = bench::<Reduce>(&mut target, &peers, &Context::default(), nothing_before).unwrap_err();
@@ -136,5 +183,33 @@ mod tests {
             bench::<Reduce>(&mut target, &nothing, &Context::default(), &mut |_| {}),
             Err(GateError::InvalidArgument { .. })
         ));
+    }
+    #[test]
+    fn shapes_off_aligned_addresses_are_verified_timed_and_compared() {
+        let Caps::Cpu(caps) = Cpu::new().caps().clone() else { unreachable!("the CPU is no CUDA device") };
+        let mut target = CpuTarget::new(caps);
+        let aligned = Point::rows(16, 64);
+        let points = vec![
+            Point::rows(1, 1),
+            Point::rows(16, 1),
+            aligned,
+            aligned.placed(1, 0),
+            aligned.placed(3, 2),
+            Point::columns(64, 16),
+        ];
+        let options =
+            BenchOptions { operators: vec!["sum".into()], dtypes: vec![DType::F32], points, peers: vec![], repeats: 2, seed: 6 };
+        let record = bench_shapes::<Scan>(&mut target, &options, &Context::default(), &mut |_| {}).unwrap();
+        assert_eq!((record.kind, record.rows.len()), (Kind::Shapes, 6));
+        for (row, point) in record.rows.iter().zip(&options.points) {
+            assert!(row.verified && row.seconds.is_some(), "{row:#?}");
+            assert_eq!((row.point, row.shape.clone()), (Some(*point), point.to_string()));
+            let least = row.least.unwrap();
+            assert!(least.ceiling_seconds > 0.0 && least.launch_seconds > 0.0);
+            assert_eq!(row.times_least, row.seconds.map(|seconds| seconds / least.seconds()));
+        }
+        // What stands out depends on the machine's mood; how many points there were does not.
+        assert_eq!(record.findings.as_ref().map(|found| (found.points, found.points_with_peer)), Some((6, 0)));
+        assert_eq!(Record::from_json(&record.to_json(), "record").unwrap(), record);
     }
 }

@@ -68,8 +68,12 @@ pub fn climb<O: Judged>(
         progress(Progress { done, total, what });
         done += 1;
     };
-    let problems: Vec<(String, O::Problem)> =
-        options.operators.iter().map(|o| O::ladder_problem(o, options.dtype, options.n)).collect::<Result<_>>()?;
+    let point = O::point_of_size(options.n);
+    let problems: Vec<(String, O::Problem)> = options
+        .operators
+        .iter()
+        .map(|o| Ok((point.to_string(), O::problem_at(o, options.dtype, &point)?)))
+        .collect::<Result<_>>()?;
     let mut moved: Vec<(Traffic, u64)> = problems.iter().map(|(_, problem)| (O::traffic(problem), problem.bytes())).collect();
     moved.sort_by_key(|(traffic, bytes)| (*traffic == Traffic::Copy, *bytes));
     // Outputs of another dtype change the bytes of a reduction by next to nothing.
@@ -94,7 +98,7 @@ pub fn climb<O: Judged>(
         }
         for peer in &options.peers {
             let request = request(target, options.repeats, options.seed);
-            record.rows.extend(target.peer(peer, problem, &request)?);
+            record.rows.extend(target.peer(peer, problem, point.placement, &request)?);
         }
     }
     for (traffic, bytes) in &moved {
@@ -244,7 +248,7 @@ fn close(a: u64, b: u64) -> bool {
 }
 
 /// The best ceiling of a traffic at a number of bytes.
-fn best_ceiling(ceilings: &[Ceiling], traffic: Traffic, bytes: u64) -> Option<&Ceiling> {
+pub(crate) fn best_ceiling(ceilings: &[Ceiling], traffic: Traffic, bytes: u64) -> Option<&Ceiling> {
     // Rows of a reduction count their output too: a few bytes more than the ceiling read.
     let same = ceilings.iter().filter(|c| c.traffic == traffic && close(c.bytes, bytes));
     same.max_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second))
@@ -327,6 +331,7 @@ fn take_back(row: &mut Row, why: String) {
     row.seconds_p90 = None;
     row.first_pass_seconds = None;
     row.eager_seconds = None;
+    row.host = None;
     row.bytes_per_second = None;
     row.percent_of_peak = None;
     row.percent_of_ceiling = None;

@@ -93,8 +93,8 @@ impl CpuTarget {
     }
 
     /// As many inputs as it takes to exceed the footprint.
-    fn inputs<O: Judged>(&mut self, problem: &O::Problem, seed: u64, footprint: u64) -> Result<&[Input]> {
-        let name = format!("{} {problem:?}", O::NAME);
+    fn inputs<O: Judged>(&mut self, problem: &O::Problem, shift: u64, seed: u64, footprint: u64) -> Result<&[Input]> {
+        let name = format!("{} {problem:?} at {shift}", O::NAME);
         let same = self.inputs.as_ref().is_some_and(|(n, s, _)| *n == name && *s == seed);
         if !same {
             let operands = [Some(problem.input()), problem.second_input()];
@@ -102,7 +102,7 @@ impl CpuTarget {
             let count = (footprint / bytes.max(1) + 1).min(MOST_INPUTS);
             self.inputs = None;
             let [family, _] = O::evidence(problem);
-            let made: Result<Vec<Input>> = (0..count).map(|i| O::make(problem, family, seed.wrapping_add(i), 0)).collect();
+            let made: Result<Vec<Input>> = (0..count).map(|i| O::make(problem, family, seed.wrapping_add(i), shift)).collect();
             self.inputs = Some((name, seed, made?));
         }
         Ok(self.inputs.as_ref().map_or(&[], |(_, _, inputs)| inputs))
@@ -148,8 +148,8 @@ struct Output {
 }
 
 impl Output {
-    fn new(operand: Operand) -> Output {
-        Output { bytes: Input::filled(operand.dtype, operand.len, 0, GUARD_BYTE) }
+    fn new(operand: Operand, shift: u64) -> Output {
+        Output { bytes: Input::filled(operand.dtype, operand.len, shift, GUARD_BYTE) }
     }
 
     fn call<O: Judged>(&mut self, body: O::HostBody, problem: &O::Problem, input: &Input) -> upsweep::Result<()> {
@@ -163,7 +163,7 @@ impl Output {
         let guard = if self.bytes.dtype() == upsweep::types::DType::Bool { 1 } else { GUARD_BYTE };
         let broken = |side: &[u8]| side.iter().any(|byte| *byte != guard);
         if broken(&allocation[..start]) {
-            return Some(format!("one of the {GUARD_ELEMENTS} elements before the output was written"));
+            return Some(format!("one of the {GUARD_ELEMENTS} elements or more before the output was written"));
         }
         broken(&allocation[start + len..]).then(|| "memory after the output was written".to_string())
     }
@@ -235,7 +235,7 @@ impl<O: Judged> Target<O> for CpuTarget {
         let body = body(plan)?;
         let problem = &plan.problem;
         let before = fingerprints(input);
-        let mut output = Output::new(problem.output());
+        let mut output = Output::new(problem.output(), request.output_shift);
         let mut observed = Observed::default();
         for run in 0..request.repeats {
             poison(output.bytes.bytes_mut(), problem.output().dtype, run);
@@ -250,8 +250,9 @@ impl<O: Judged> Target<O> for CpuTarget {
     fn time(&mut self, verified: &Verified<O>, request: &TimingRequest) -> Result<Samples> {
         let plan = verified.plan();
         let (body, problem) = (body(plan)?, &plan.problem);
-        let mut output = Output::new(problem.output());
-        let inputs = self.inputs::<O>(problem, request.seed, request.footprint)?;
+        let placement = verified.placement();
+        let mut output = Output::new(problem.output(), placement.output);
+        let inputs = self.inputs::<O>(problem, placement.input, request.seed, request.footprint)?;
         let footprint =
             inputs.iter().flat_map(|input| [Some(input), input.second()]).flatten().map(|i| i.bytes().len() as u64).sum();
         let mut next = inputs.iter().cycle();
@@ -309,7 +310,7 @@ mod tests {
     #[test]
     fn a_written_guard_is_seen() {
         let problem = ReduceProblem::whole(Operator::Sum, DType::F32, 8).unwrap();
-        let mut output = Output::new(problem.output());
+        let mut output = Output::new(problem.output(), 0);
         assert_eq!(output.broken_guard(), None);
         let (start, len) = (output.bytes.first_byte(), output.bytes.bytes().len());
         output.bytes.allocation_mut()[start + len] ^= 1;

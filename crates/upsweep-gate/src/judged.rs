@@ -7,6 +7,7 @@ use crate::candidate::Candidate;
 use crate::cases::{Form, Level};
 use crate::error::{GateError, Result};
 use crate::families::Family;
+use crate::points::Point;
 pub use crate::record::Traffic;
 use crate::target::Input;
 use std::fmt;
@@ -26,11 +27,11 @@ pub trait Judged: Op {
     /// One operator of each kind of state: what a benchmark times where nothing is asked.
     fn typical_operators() -> &'static [&'static str];
 
-    /// The sizes of a benchmark on a CPU, where nothing is asked.
-    fn cpu_sweep() -> Sweep;
+    /// The points of a benchmark on a CPU, where nothing is asked.
+    fn cpu_sweep() -> Vec<Point>;
 
-    /// The sizes of a benchmark on a CUDA device, where nothing is asked.
-    fn cuda_sweep() -> Sweep;
+    /// The points of a benchmark on a CUDA device, where nothing is asked.
+    fn cuda_sweep() -> Vec<Point>;
 
     /// The operator of a problem, by its name.
     fn operator_of(problem: &Self::Problem) -> &'static str;
@@ -103,17 +104,16 @@ pub trait Judged: Op {
     /// The problem as other libraries are asked; `None` where their interface has no words for it.
     fn peer_problem(problem: &Self::Problem) -> Option<PeerProblem>;
 
-    /// The problem of a ladder at a size, with its shape in words.
+    /// The point that is meant where only a number of elements is asked for.
+    fn point_of_size(n: u64) -> Point {
+        Point::whole(n)
+    }
+
+    /// The problem of a ladder or a benchmark at a point.
     ///
     /// # Errors
     /// An operator that does not exist, or does not take the dtype.
-    fn ladder_problem(operator: &str, dtype: DType, n: u64) -> Result<(String, Self::Problem)>;
-
-    /// The problems of a benchmark, each with its shape in words.
-    ///
-    /// # Errors
-    /// As [`Judged::ladder_problem`].
-    fn sweep(operator: &str, dtype: DType, sweep: &Sweep) -> Result<Vec<(String, Self::Problem)>>;
+    fn problem_at(operator: &str, dtype: DType, point: &Point) -> Result<Self::Problem>;
 }
 
 /// A problem in the words of the peers' interface (`peers/README.md`).
@@ -127,17 +127,6 @@ pub struct PeerProblem {
     pub columns: u64,
     /// What the peer writes: 16-bit sums are asked for in f32.
     pub output_dtype: DType,
-}
-
-/// Sizes of a benchmark.
-#[derive(Clone, Debug, Default)]
-pub struct Sweep {
-    /// Elements of whole arrays.
-    pub sizes: Vec<u64>,
-    /// Rows and columns, along the last axis.
-    pub rows: Vec<(u64, u64)>,
-    /// Rows and columns, along the first axis.
-    pub columns: Vec<(u64, u64)>,
 }
 
 /// One question: which problem, on which data, at which address.

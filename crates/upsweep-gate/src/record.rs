@@ -2,6 +2,9 @@
 //!
 //! Everything the command prints is in its record, so a table can be made again without the device.
 
+use crate::findings::Findings;
+use crate::points::Point;
+use crate::statistics::Spread;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,6 +22,8 @@ pub enum Kind {
     Ladder,
     /// The planner's choice over sizes and shapes.
     Bench,
+    /// The planner's choice over the whole list of shapes.
+    Shapes,
     /// The document's nine boxes.
     Checklist,
     /// Other libraries beside ours.
@@ -57,6 +62,9 @@ pub struct Record {
     /// Timed rows.
     #[serde(default)]
     pub rows: Vec<Row>,
+    /// What stands out among the points of the list of shapes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub findings: Option<Findings>,
     /// Counts of cases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<VerifySummary>,
@@ -161,6 +169,34 @@ pub struct Ceiling {
     pub bytes_per_second: f64,
 }
 
+/// The least time that the device needs for a problem, measured in the same run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Least {
+    /// For moving the problem's bytes: its bytes over the ceiling at that number of bytes.
+    pub ceiling_seconds: f64,
+    /// For a launch: a plain kernel on a single word, timed as the row is where that is of few elements.
+    pub launch_seconds: f64,
+}
+
+impl Least {
+    /// The larger of the two.
+    pub fn seconds(self) -> f64 {
+        self.ceiling_seconds.max(self.launch_seconds)
+    }
+}
+
+/// Seconds that the host spends on a call, whatever the device then does: batches of calls that fit the driver's queue, the
+/// two kinds by turns.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostCost {
+    /// Calls of a batch; a sample is a batch over that.
+    pub calls: u64,
+    /// Of enqueueing a prepared plan.
+    pub enqueue: Spread,
+    /// Of the driver's own call on the same kernels with the same arguments.
+    pub raw_launch: Spread,
+}
+
 /// One timed (or refused) row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
@@ -178,6 +214,9 @@ pub struct Row {
     pub n: u64,
     /// The shape, `n` or `rows x columns`, and which axis is reduced.
     pub shape: String,
+    /// The shape for programs, of our own rows of a benchmark; other libraries' rows have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<Point>,
     /// What the problem moves.
     #[serde(default)]
     pub traffic: Traffic,
@@ -224,6 +263,12 @@ pub struct Row {
     /// Of the ceiling at the same number of bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent_of_ceiling: Option<f64>,
+    /// What the device needs at least, of the rows that have a point.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least: Option<Least>,
+    /// The median over that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times_least: Option<f64>,
     /// Against the first rung's median.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speedup: Option<f64>,
@@ -233,6 +278,9 @@ pub struct Row {
     /// Median seconds a call of the eager (not replayed) form, below the size at which replays are timed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eager_seconds: Option<f64>,
+    /// What the host spends on a call, below the size at which replays are timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostCost>,
     /// Kernel launches of one call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launches: Option<u64>,
@@ -435,6 +483,7 @@ pub(crate) mod tests {
             ceilings: vec![],
             invalid: vec![],
             rows,
+            findings: None,
             verify: None,
             rungs: vec![],
             wrong_kernels: vec![],

@@ -1,9 +1,10 @@
 //! Order statistics of repeated measurements.
 
 use crate::error::{GateError, Result};
+use serde::{Deserialize, Serialize};
 
 /// Median and spread of some seconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// 50th percentile.
     pub median: f64,

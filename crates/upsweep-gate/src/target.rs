@@ -3,7 +3,8 @@
 use crate::candidate::Candidate;
 use crate::error::{GateError, Result};
 use crate::judged::{Huge, Judged, Traffic};
-use crate::record::{Ceiling, Device, Peak, Row};
+use crate::points::Placement;
+use crate::record::{Ceiling, Device, HostCost, Peak, Row};
 use crate::verify::Verified;
 use rayon::prelude::*;
 use std::path::Path;
@@ -99,15 +100,22 @@ pub trait Target<O: Judged>: Machine {
         })
     }
 
-    /// Verifies and times another library on this target's own buffers; `None` where the library does not have the problem.
+    /// Verifies and times another library on this target's own buffers, which begin where `placement` says; `None` where
+    /// the library does not have the problem.
     ///
     /// # Errors
     /// As [`Target::open_peer`]; what the library or the driver refuses.
-    fn peer(&mut self, path: &Path, _problem: &O::Problem, _request: &TimingRequest) -> Result<Option<Row>> {
+    fn peer(
+        &mut self,
+        path: &Path,
+        _problem: &O::Problem,
+        _placement: Placement,
+        _request: &TimingRequest,
+    ) -> Result<Option<Row>> {
         self.open_peer(path).map(|()| None)
     }
 
-    /// Times the plan that was verified. The token is the only way to a plan here: see [`Timing::measure`].
+    /// Times the plan that was verified, where it was verified. The token is the only way to a plan here: see [`Timing::measure`].
     ///
     /// # Errors
     /// What the library or the driver refuses.
@@ -123,12 +131,14 @@ pub struct RunRequest {
     pub repeats: u32,
     /// The output is the input's own memory, on devices where a caller can ask so.
     pub in_place: bool,
+    /// Elements between an aligned address and the output's first element.
+    pub output_shift: u64,
 }
 
 impl RunRequest {
-    /// Runs into an output of its own.
+    /// Runs into an aligned output of its own.
     pub fn repeats(repeats: u32) -> RunRequest {
-        RunRequest { repeats, in_place: false }
+        RunRequest { repeats, in_place: false, output_shift: 0 }
     }
 }
 
@@ -167,6 +177,8 @@ pub struct Samples {
     pub first_pass_seconds: Vec<f64>,
     /// Seconds of a call through the eager path, where `seconds` are of graph replays (may be empty).
     pub eager_seconds: Vec<f64>,
+    /// What the host spends on a call, where `seconds` are of graph replays.
+    pub host: Option<HostCost>,
     /// Kernel launches of one call.
     pub launches: Option<u64>,
     /// Distinct input bytes that were rotated through.

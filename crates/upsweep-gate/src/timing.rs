@@ -109,6 +109,7 @@ impl<O: Judged> Timing<O> {
         row.bytes_per_second = Some(self.throughput().bytes_per_second());
         row.first_pass_seconds = median(&samples.first_pass_seconds);
         row.eager_seconds = median(&samples.eager_seconds);
+        row.host = samples.host;
         row.launches = samples.launches;
         if self.cache_resident {
             row.marks.push(CACHE_RESIDENT.into());

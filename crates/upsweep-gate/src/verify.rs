@@ -6,6 +6,7 @@ use crate::comparator::{Agreement, compare_outputs};
 use crate::error::{GateError, Result};
 use crate::families::{Family, hash};
 use crate::judged::{Ask, Fault, Huge, Judged};
+use crate::points::Placement;
 use crate::record::{Device, Host, Kind, Record, RungSummary, SCHEMA, VerifySummary, WrongKernel};
 use crate::target::{Input, Observed, RunRequest, Target};
 use std::collections::BTreeMap;
@@ -97,6 +98,7 @@ impl Context {
             ceilings: vec![],
             invalid: vec![],
             rows: vec![],
+            findings: None,
             verify: None,
             rungs: vec![],
             wrong_kernels: vec![],
@@ -191,7 +193,7 @@ impl fmt::Display for Rejection {
 ///
 /// ```compile_fail,E0451
 /// # fn forge(plan: upsweep::ops::reduce::ReducePlan) -> upsweep_gate::verify::Verified<upsweep::ops::reduce::Reduce> {
-/// upsweep_gate::verify::Verified { plan, device: String::new(), agreement: Default::default() }
+/// upsweep_gate::verify::Verified { plan, placement: Default::default(), device: String::new(), agreement: Default::default() }
 /// # }
 /// ```
 ///
@@ -210,13 +212,15 @@ impl fmt::Display for Rejection {
 #[derive(Debug)]
 pub struct Verified<O: Judged> {
     plan: Plan<O>,
+    placement: Placement,
     device: String,
     agreement: Agreement,
 }
 
 impl<O: Judged> Clone for Verified<O> {
     fn clone(&self) -> Self {
-        Verified { plan: self.plan.clone(), device: self.device.clone(), agreement: self.agreement }
+        let Verified { plan, placement, device, agreement } = self;
+        Verified { plan: plan.clone(), placement: *placement, device: device.clone(), agreement: *agreement }
     }
 }
 
@@ -224,6 +228,11 @@ impl<O: Judged> Verified<O> {
     /// The plan that was verified: rung, operator, dtype, shape and launches.
     pub fn plan(&self) -> &Plan<O> {
         &self.plan
+    }
+
+    /// Where input and output began.
+    pub fn placement(&self) -> Placement {
+        self.placement
     }
 
     /// The device it was verified on.
@@ -246,6 +255,7 @@ pub(crate) fn identity(device: &Device) -> String {
 #[derive(Debug)]
 pub struct Evidence<O: Judged> {
     problem: O::Problem,
+    placement: Placement,
     rounds: Vec<Round>,
 }
 
@@ -262,14 +272,22 @@ impl<O: Judged> Evidence<O> {
     /// # Errors
     /// [`GateError`] if the library refuses.
     pub fn new(problem: &O::Problem, seed: u64) -> Result<Evidence<O>> {
+        Evidence::at(problem, Placement::default(), seed)
+    }
+
+    /// As [`Evidence::new`], for input and output that begin elsewhere.
+    ///
+    /// # Errors
+    /// As [`Evidence::new`].
+    pub fn at(problem: &O::Problem, placement: Placement, seed: u64) -> Result<Evidence<O>> {
         let round = |(position, family): (u64, Family)| -> Result<Round> {
             let seed = hash(seed, position);
-            let input = O::make(problem, family, seed, 0)?;
+            let input = O::make(problem, family, seed, placement.input)?;
             let expected = O::reference(problem, input.slice(), input.second_slice())?;
             Ok(Round { name: format!("{problem}, {} data of seed {seed:#x}", family.name()), input, expected })
         };
         let rounds = (0..).zip(O::evidence(problem)).map(round).collect::<Result<_>>()?;
-        Ok(Evidence { problem: problem.clone(), rounds })
+        Ok(Evidence { problem: problem.clone(), placement, rounds })
     }
 }
 
@@ -286,9 +304,11 @@ pub fn verify_plan<O: Judged>(target: &mut dyn Target<O>, plan: &Plan<O>, eviden
         });
     }
     let mut agreement = Agreement::default();
+    let placement = evidence.placement;
+    let request = RunRequest { output_shift: placement.output, ..RunRequest::repeats(CASE_RUNS) };
     for round in &evidence.rounds {
-        let observed = target.run(plan, &round.input, RunRequest::repeats(CASE_RUNS))?;
-        match judge(plan, &round.expected, &observed, RunRequest::repeats(CASE_RUNS)) {
+        let observed = target.run(plan, &round.input, request)?;
+        match judge(plan, &round.expected, &observed, request) {
             Ok(found) => agreement = agreement.worse(found),
             Err(why) => {
                 let rung = crate::candidate::rung_name(plan.rung);
@@ -296,7 +316,7 @@ pub fn verify_plan<O: Judged>(target: &mut dyn Target<O>, plan: &Plan<O>, eviden
             }
         }
     }
-    Ok(Verified { plan: plan.clone(), device: identity(&target.describe()), agreement })
+    Ok(Verified { plan: plan.clone(), placement, device: identity(&target.describe()), agreement })
 }
 
 /// The verdict on what a run left behind. Everything that can be wrong with it is decided here, for rungs and for
@@ -307,7 +327,7 @@ fn judge<O: Judged>(
     observed: &Observed,
     request: RunRequest,
 ) -> Result<Agreement, String> {
-    let RunRequest { repeats: runs, in_place } = request;
+    let RunRequest { repeats: runs, in_place, .. } = request;
     if let Some(error) = &observed.device_error {
         return Err(format!("the device reported `{error}`"));
     }
@@ -537,7 +557,7 @@ fn judge_case<O: Judged>(
                 }
                 match &data {
                     Some((input, expected)) => {
-                        let request = RunRequest { repeats: runs, in_place: case.in_place() };
+                        let request = RunRequest { in_place: case.in_place(), ..RunRequest::repeats(runs) };
                         run_case(target, &plan, input, expected, request)
                     }
                     None => unreachable!("the data was just made"),
@@ -587,7 +607,7 @@ fn judge_fault<O: Judged>(target: &mut dyn Target<O>, caps: &Caps, fault: &Fault
     };
     let input = fault.case.input(&problem, hash(seed, 0))?;
     let expected = O::reference(&problem, input.slice(), input.second_slice())?;
-    let request = RunRequest { repeats: fault.runs, in_place: fault.case.in_place() };
+    let request = RunRequest { in_place: fault.case.in_place(), ..RunRequest::repeats(fault.runs) };
     match target.run(&plan, &input, request) {
         // A kernel that did not run was not rejected for its fault.
         Err(error) => result(false, format!("it was not run: {error}")),

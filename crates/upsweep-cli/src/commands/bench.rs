@@ -5,8 +5,9 @@ use crate::args::BenchArgs;
 use crate::device::Device;
 use crate::output::Report;
 use upsweep::device::caps::DeviceKind;
-use upsweep_gate::bench::{BenchOptions, bench};
-use upsweep_gate::judged::{Judged, Sweep};
+use upsweep_gate::bench::{BenchOptions, bench, bench_shapes};
+use upsweep_gate::judged::Judged;
+use upsweep_gate::points::shapes;
 use upsweep_gate::record::Record;
 
 /// Runs the command.
@@ -16,8 +17,17 @@ use upsweep_gate::record::Record;
 pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let device = Device::select(args.device.device)?;
     let record = of_op!(&args.op, O => measure::<O>(args, &device))?;
-    Report { sections: vec![rows::bench(&record)], json: record_json(&record)? }.write(&args.output)?;
+    let sections = [rows::bench(&record)].into_iter().chain(rows::findings(&record)).collect();
+    Report { sections, json: record_json(&record)? }.write(&args.output)?;
     ladder::fail_if_any(&record.rows)
+}
+
+/// Elements of the largest shape of the list where nothing is asked.
+fn largest_shape(kind: DeviceKind) -> u64 {
+    match kind {
+        DeviceKind::Cpu => 1 << 22,
+        DeviceKind::Cuda => 1 << 28,
+    }
 }
 
 fn measure<O: Judged>(args: &BenchArgs, device: &Device) -> anyhow::Result<Record> {
@@ -29,15 +39,17 @@ fn measure<O: Judged>(args: &BenchArgs, device: &Device) -> anyhow::Result<Recor
             asked => asked.to_vec(),
         },
         dtypes: vec![args.dtype],
-        sweep: match &args.n[..] {
-            [] if device.kind() == DeviceKind::Cpu => O::cpu_sweep(),
-            [] => O::cuda_sweep(),
-            sizes => Sweep { sizes: sizes.to_vec(), ..Sweep::default() },
+        points: match (&args.n[..], device.kind()) {
+            ([], kind) if args.shapes => shapes(args.up_to.unwrap_or_else(|| largest_shape(kind))),
+            ([], DeviceKind::Cpu) => O::cpu_sweep(),
+            ([], DeviceKind::Cuda) => O::cuda_sweep(),
+            (sizes, _) => sizes.iter().map(|n| O::point_of_size(*n)).collect(),
         },
         peers: args.peer.clone(),
         repeats: args.repeats.unwrap_or_else(|| ladder::default_repeats(device)),
         seed: seed(args.seed),
     };
     let bar = Bar::new();
-    Ok(bench::<O>(&mut *target, &options, &context(), &mut |progress| bar.show(progress))?)
+    let measure = if args.shapes { bench_shapes::<O> } else { bench::<O> };
+    Ok(measure(&mut *target, &options, &context(), &mut |progress| bar.show(progress))?)
 }

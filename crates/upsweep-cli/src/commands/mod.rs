@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod explain;
 pub mod ladder;
 pub mod list;
+pub mod review;
 pub mod run;
 pub mod shell;
 pub mod verify;

@@ -1,7 +1,9 @@
 //! Rows of records as people read them.
 
 use crate::output::Section;
+use upsweep_gate::findings::CLIFF;
 use upsweep_gate::record::{Record, Row};
+use upsweep_gate::statistics::Spread;
 
 pub(super) fn optional(value: Option<f64>, form: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "-".into(), form)
@@ -75,17 +77,63 @@ pub(super) fn ladder(record: &Record) -> Section {
     section
 }
 
+/// What stands out among the points of the list of shapes: cliffs, then points that are no faster than a peer; nothing for a
+/// record without findings.
+pub(super) fn findings(record: &Record) -> Vec<Section> {
+    let Some(found) = &record.findings else { return vec![] };
+    let times = |times: f64| format!("{times:.2}");
+    let mut cliffs = Section::new(
+        format!("Cliffs: points more than {CLIFF} times as costly as a neighbour, each against the least the device needs"),
+        &["point", "x least", "neighbour", "its x least", "ratio"],
+    );
+    for cliff in &found.cliffs {
+        cliffs.row([
+            cliff.point.clone(),
+            times(cliff.times_least),
+            cliff.neighbour.clone(),
+            times(cliff.neighbour_times_least),
+            times(cliff.times_least / cliff.neighbour_times_least),
+        ]);
+    }
+    cliffs.notes.push(format!("{} of {} points.", found.cliffs.len(), found.points));
+    let mut behind =
+        Section::new("Behind: points that do not beat the fastest peer".to_string(), &["point", "ms", "peer", "its ms", "ratio"]);
+    for point in &found.behind {
+        behind.row([
+            point.point.clone(),
+            milliseconds(point.seconds),
+            point.peer.clone(),
+            milliseconds(point.peer_seconds),
+            times(point.seconds / point.peer_seconds),
+        ]);
+    }
+    behind.notes.push(format!("{} of {} points that a peer was timed at.", found.behind.len(), found.points_with_peer));
+    vec![cliffs, behind]
+}
+
+/// Microseconds with their 10th and 90th percentiles.
+fn microseconds(spread: &Spread) -> String {
+    format!("{:.2} ({:.2}..{:.2})", spread.median * 1e6, spread.p10 * 1e6, spread.p90 * 1e6)
+}
+
 /// The table of a bench.
 pub(super) fn bench(record: &Record) -> Section {
     let eager = record.rows.iter().any(|row| row.eager_seconds.is_some());
-    let mut columns = vec!["operator", "dtype", "shape", "rung", "ms", "GB/s", "% of peak", "% of ceiling"];
+    let host = record.rows.iter().any(|row| row.host.is_some());
+    let mut columns = vec!["operator", "dtype", "shape", "rung", "ms", "GB/s", "% of peak", "% of ceiling", "x least"];
     columns.extend(eager.then_some("eager ms"));
+    columns.extend(host.then_some(["enqueue us", "raw launch us"]).into_iter().flatten());
     columns.extend(["error/bound", "marks"]);
     let mut section = Section::new(heading(record), &columns);
     for row in &record.rows {
         let mut cells = vec![row.operator.clone(), row.dtype.clone(), row.shape.clone(), row.rung.clone()];
         cells.extend(measures(row));
+        cells.push(optional(row.times_least, |times| format!("{times:.2}")));
         cells.extend(eager.then(|| optional(row.eager_seconds, milliseconds)));
+        if host {
+            let spreads = row.host.map(|host| [host.enqueue, host.raw_launch]);
+            cells.extend(spreads.map_or_else(|| ["-".into(), "-".into()], |both| both.map(|spread| microseconds(&spread))));
+        }
         cells.extend([error_of_bound(row), marks(row)]);
         section.rows.push(cells);
     }
@@ -120,6 +168,9 @@ fn shape(row: &Row) -> String {
     }
 }
 
+/// So many ceilings are listed one by one below a table.
+const MOST_CEILINGS: usize = 16;
+
 /// What every figure of a record stands on.
 pub(super) fn notes(record: &Record) -> Vec<String> {
     let mut notes = Vec::new();
@@ -127,7 +178,16 @@ pub(super) fn notes(record: &Record) -> Vec<String> {
         Some(peak) => notes.push(format!("Peak {} GB/s ({}).", gigabytes(peak.bytes_per_second), peak.source)),
         None => notes.push("Peak: this device states none.".into()),
     }
-    for ceiling in &record.ceilings {
+    if record.ceilings.len() > MOST_CEILINGS {
+        let rates = || record.ceilings.iter().map(|ceiling| ceiling.bytes_per_second);
+        notes.push(format!(
+            "{} ceilings of {} to {} GB/s, measured in this run; the JSON form has each.",
+            record.ceilings.len(),
+            gigabytes(rates().fold(f64::INFINITY, f64::min)),
+            gigabytes(rates().fold(0.0, f64::max))
+        ));
+    }
+    for ceiling in record.ceilings.iter().filter(|_| record.ceilings.len() <= MOST_CEILINGS) {
         notes.push(format!(
             "Ceiling {} GB/s: {} of {} bytes, measured in this run.",
             gigabytes(ceiling.bytes_per_second),

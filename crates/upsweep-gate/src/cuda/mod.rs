@@ -9,6 +9,7 @@ use crate::candidate::Candidate;
 use crate::error::Result;
 use crate::families;
 use crate::judged::{Ask, Huge, Judged, Traffic};
+use crate::points::Placement;
 use crate::record::{Ceiling, Device, Peak, Row};
 use crate::target::{
     GUARD_BYTE, GUARD_ELEMENTS, Input, Machine, Observed, RunRequest, Samples, Target, TimingRequest, fingerprint,
@@ -19,7 +20,7 @@ use peer::Peer;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use timer::Timer;
+use timer::{Timer, Way};
 use upsweep::Error;
 use upsweep::device::caps::{Caps, CudaCaps};
 use upsweep::device::cuda::{Cuda, Prepared};
@@ -38,6 +39,9 @@ const GRAPH_BELOW: u64 = 1 << 22;
 
 /// Calls in one graph.
 const GRAPH_CALLS: u32 = 100;
+
+/// Calls of a batch whose host time is taken: of any plan's launches the driver's queue holds as many.
+const HOST_CALLS: u32 = 100;
 
 /// A call shorter than this, in seconds, is bound by launching: a few times an empty kernel's node in a graph.
 const LAUNCH_BOUND: f64 = 5e-6;
@@ -334,7 +338,9 @@ impl<O: Judged> Target<O> for CudaTarget {
         let Operand { dtype, len } = plan.problem.output();
         let output_bytes = (len * dtype.size()) as usize;
         let guard = if self.exact { 0 } else { GUARD_ELEMENTS * dtype.size() as usize };
-        let output = Buffer::new(&self.cuda, (output_bytes + 2 * guard) as u64)?;
+        // In front of the output lie its guard and what puts it off an aligned address.
+        let lead = guard + (request.output_shift * dtype.size()) as usize;
+        let output = Buffer::new(&self.cuda, (lead + output_bytes + guard) as u64)?;
         let scratch_bytes = plan.scratch_bytes();
         let scratch_guard = if self.exact { 0 } else { GUARD_ELEMENTS };
         let scratch = Buffer::new(&self.cuda, scratch_bytes + SCRATCH_SHIFT + scratch_guard as u64)?;
@@ -346,24 +352,24 @@ impl<O: Judged> Target<O> for CudaTarget {
                 output.fill(GUARD_BYTE)?;
                 scratch.fill(GUARD_BYTE)?;
             }
-            output.poison(guard as u64, output_bytes, dtype, run)?;
-            let to = output.address() + guard as u64;
+            output.poison(lead as u64, output_bytes, dtype, run)?;
+            let to = output.address() + lead as u64;
             if request.in_place {
                 // The output takes a fresh copy of the input, which is then both.
-                output.write_at(guard as u64, input.bytes())?;
+                output.write_at(lead as u64, input.bytes())?;
             }
             let inputs = Inputs { first: if request.in_place { to } else { inputs.first }, ..inputs };
             enqueue(&mut prepared, &stream, inputs, to, scratch_at, false)?;
             self.timer.wait()?;
-            let mut guards = vec![GUARD_BYTE; 2 * guard];
-            let (head, tail) = guards.split_at_mut(guard);
+            let mut guards = vec![GUARD_BYTE; if self.exact { 0 } else { lead + guard }];
+            let (tail, head) = guards.split_at_mut(guard);
             output.read_at(0, head)?;
-            output.read_at((guard + output_bytes) as u64, tail)?;
+            output.read_at((lead + output_bytes) as u64, tail)?;
             if guards.iter().any(|byte| *byte != GUARD_BYTE) {
                 observed.broken_guard.get_or_insert("output".into());
             }
             let mut result = vec![0; output_bytes];
-            output.read_at(guard as u64, &mut result)?;
+            output.read_at(lead as u64, &mut result)?;
             observed.outputs.push(result);
             match prepared.check() {
                 Ok(()) => {}
@@ -395,10 +401,10 @@ impl<O: Judged> Target<O> for CudaTarget {
         Ok(())
     }
 
-    fn peer(&mut self, path: &Path, problem: &O::Problem, request: &TimingRequest) -> Result<Option<Row>> {
+    fn peer(&mut self, path: &Path, problem: &O::Problem, placement: Placement, request: &TimingRequest) -> Result<Option<Row>> {
         Target::<O>::open_peer(self, path)?;
         let Some(peer) = self.peers.remove(path) else { return Ok(None) };
-        let row = self.time_peer::<O>(&peer, problem, request);
+        let row = self.time_peer::<O>(&peer, problem, placement, request);
         self.peers.insert(path.to_path_buf(), peer);
         row
     }
@@ -414,16 +420,21 @@ impl<O: Judged> Target<O> for CudaTarget {
             bytes: operand.len * operand.dtype.size(),
             make: &make,
         });
+        let placement = verified.placement();
         let Operand { dtype, len } = problem.input();
+        // A slot holds the elements that put the input off an aligned address, too.
+        let (len, lead) = (len + placement.input, placement.input * dtype.size());
         let place_of_second = second.as_ref().map(|_| second_in_slot(len * dtype.size()));
         let (addresses, footprint) = self.pool(dtype, len, second.as_ref(), request)?;
-        let output = Buffer::new(&self.cuda, problem.output().len * problem.output().dtype.size())?;
+        let output_lead = placement.output * problem.output().dtype.size();
+        let output = Buffer::new(&self.cuda, output_lead + problem.output().len * problem.output().dtype.size())?;
+        let to = output.address() + output_lead;
         let scratch_bytes = plan.scratch_bytes();
         let scratch = Buffer::new(&self.cuda, scratch_bytes)?;
         let stream = self.timer.stream().clone();
         let mut call = |slot: u64, first_only: bool| {
-            let inputs = Inputs { first: slot, second: place_of_second.map(|place| slot + place) };
-            enqueue(&mut prepared, &stream, inputs, output.address(), (scratch.address(), scratch_bytes), first_only)
+            let inputs = Inputs { first: slot + lead, second: place_of_second.map(|place| slot + place) };
+            enqueue(&mut prepared, &stream, inputs, to, (scratch.address(), scratch_bytes), first_only)
         };
         let mut samples =
             Samples { launches: plan.program.as_ref().map(|p| p.launches() as u64), footprint, ..Samples::default() };
@@ -431,6 +442,12 @@ impl<O: Judged> Target<O> for CudaTarget {
         if elements < GRAPH_BELOW {
             samples.seconds = self.timer.graph(&self.cuda, request, GRAPH_CALLS, &addresses, |input| call(input, false))?;
             samples.eager_seconds = self.timer.eager(request, GRAPH_CALLS, &addresses, |input| call(input, false))?;
+            let inputs = Inputs { first: addresses[0] + lead, second: place_of_second.map(|place| addresses[0] + place) };
+            samples.host = Some(self.timer.host(request, HOST_CALLS, |way| match way {
+                Way::Enqueue => enqueue(&mut prepared, &stream, inputs, to, (scratch.address(), scratch_bytes), false),
+                // SAFETY: the plan was enqueued on these buffers just before, and they outlive the waits.
+                Way::RawLaunch => unsafe { prepared.launch_again(&stream) },
+            })?);
             samples.launch_bound = samples.seconds.iter().copied().fold(f64::INFINITY, f64::min) < LAUNCH_BOUND;
         } else {
             samples.seconds = self.timer.events(request, &addresses, |input| call(input, false))?;

@@ -7,6 +7,7 @@ use crate::comparator::compare_outputs;
 use crate::error::{GateError, Result};
 use crate::families::Family;
 use crate::judged::{Judged, PeerProblem};
+use crate::points::Placement;
 use crate::record::Row;
 use crate::statistics::Spread;
 use crate::target::{Machine, TimingRequest};
@@ -86,6 +87,7 @@ impl CudaTarget {
         &mut self,
         peer: &Peer,
         problem: &O::Problem,
+        placement: Placement,
         request: &TimingRequest,
     ) -> Result<Option<Row>> {
         let Some(PeerProblem { what, rows, columns, output_dtype }) = O::peer_problem(problem) else { return Ok(None) };
@@ -100,7 +102,8 @@ impl CudaTarget {
         let scratch = Buffer::new(&self.cuda, scratch_bytes)?;
         // Behind the outputs there is room for what a peer writes besides (the value of an argmax).
         let outputs = problem.output().len * output_dtype.size();
-        let output = Buffer::new(&self.cuda, outputs + 8)?;
+        let output_lead = placement.output * output_dtype.size();
+        let output = Buffer::new(&self.cuda, output_lead + outputs + 8)?;
         let stream = self.timer.stream().clone();
         let call = |address: u64| -> Result<(), Error> {
             // SAFETY: the buffers have the sizes that the peer asked for and outlive the calls, which are waited for.
@@ -113,7 +116,7 @@ impl CudaTarget {
                     scratch.address() as *mut c_void,
                     scratch_bytes,
                     address as *const c_void,
-                    output.address() as *mut c_void,
+                    (output.address() + output_lead) as *mut c_void,
                     stream.cu_stream().cast(),
                 )
             };
@@ -127,13 +130,13 @@ impl CudaTarget {
             })
         };
 
-        let input = O::make(problem, Family::Uniform, request.seed, 0)?;
+        let input = O::make(problem, Family::Uniform, request.seed, placement.input)?;
         let first = self.upload(&input)?.first;
-        output.poison(0, outputs as usize, DType::U64, 0)?;
+        output.poison(output_lead, outputs as usize, DType::U64, 0)?;
         call(first)?;
         self.timer.wait()?;
         let mut image = vec![0u8; outputs as usize];
-        output.read(&mut image)?;
+        output.read_at(output_lead, &mut image)?;
         let n = O::elements(problem);
         let mut row = Row {
             op: O::NAME.into(),
@@ -163,7 +166,9 @@ impl CudaTarget {
                 return Ok(Some(row));
             }
         }
-        let (addresses, footprint) = self.pool(dtype, input_operand.len, None, request)?;
+        let input_lead = placement.input * dtype.size();
+        let (addresses, footprint) = self.pool(dtype, placement.input + input_operand.len, None, request)?;
+        let call = |slot: u64| call(slot + input_lead);
         let seconds = if n < GRAPH_BELOW {
             let seconds = self.timer.graph(&self.cuda, request, GRAPH_CALLS, &addresses, call)?;
             row.eager_seconds = Some(Spread::of(&self.timer.eager(request, GRAPH_CALLS, &addresses, call)?)?.median);

@@ -2,9 +2,12 @@
 
 use super::buffer::failed;
 use crate::error::Result;
+use crate::record::HostCost;
+use crate::statistics::Spread;
 use crate::target::TimingRequest;
 use cudarc::driver::{CudaEvent, CudaStream, sys};
 use std::sync::Arc;
+use std::time::Instant;
 use upsweep::Error;
 use upsweep::device::cuda::Cuda;
 
@@ -138,6 +141,43 @@ impl Timer {
         }
         Ok(seconds)
     }
+
+    /// What the host spends on a call: batches of `calls`, each of which the device finishes before the next one begins, so that
+    /// the host never waits for room in the driver's queue. The ways take turns: both meet the same clocks.
+    pub(super) fn host(
+        &self,
+        request: &TimingRequest,
+        calls: u32,
+        mut call: impl FnMut(Way) -> Result<(), Error>,
+    ) -> Result<HostCost> {
+        let mut batch = |way: Way| -> Result<f64> {
+            let start = Instant::now();
+            for _ in 0..calls {
+                call(way)?;
+            }
+            let seconds = start.elapsed().as_secs_f64() / f64::from(calls);
+            self.wait()?;
+            Ok(seconds)
+        };
+        let (mut enqueue, mut raw_launch) = (vec![], vec![]);
+        for round in 0..request.warm_up + request.repeats {
+            let pair = (batch(Way::Enqueue)?, batch(Way::RawLaunch)?);
+            if round >= request.warm_up {
+                enqueue.push(pair.0);
+                raw_launch.push(pair.1);
+            }
+        }
+        Ok(HostCost { calls: calls.into(), enqueue: Spread::of(&enqueue)?, raw_launch: Spread::of(&raw_launch)? })
+    }
+}
+
+/// Ways to start the same work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Enqueueing the prepared plan.
+    Enqueue,
+    /// The driver's launch alone.
+    RawLaunch,
 }
 
 /// What the management tool says of the device, where there is one.

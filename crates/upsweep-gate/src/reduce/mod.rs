@@ -11,7 +11,8 @@ use crate::candidate::Candidate;
 use crate::cases::Level;
 use crate::error::Result;
 use crate::families::{Family, Rows};
-use crate::judged::{Fault, Huge, Judged, PeerProblem, Sweep, Traffic, unknown_operator};
+use crate::judged::{Fault, Huge, Judged, PeerProblem, Traffic, unknown_operator};
+use crate::points::Point;
 use crate::target::Input;
 use upsweep::flow::HostSlice;
 use upsweep::ops::reduce::oracle::{Expected, reference};
@@ -34,17 +35,15 @@ impl Judged for Reduce {
         &["sum", "max", "argmax", "logsumexp"]
     }
 
-    fn cpu_sweep() -> Sweep {
-        let square = vec![(1 << 12, 1 << 12)];
-        Sweep { sizes: vec![1 << 10, 1 << 16, 1 << 20, 1 << 24], rows: square.clone(), columns: square }
+    fn cpu_sweep() -> Vec<Point> {
+        let sizes = [10, 16, 20, 24].map(|k| Point::whole(1 << k));
+        sizes.into_iter().chain([Point::rows(1 << 12, 1 << 12), Point::columns(1 << 12, 1 << 12)]).collect()
     }
 
-    fn cuda_sweep() -> Sweep {
-        Sweep {
-            sizes: vec![1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 26, 1 << 28],
-            rows: vec![(1 << 20, 1 << 8), (1 << 14, 1 << 14), (1 << 8, 1 << 20)],
-            columns: vec![(1 << 14, 1 << 14)],
-        }
+    fn cuda_sweep() -> Vec<Point> {
+        let sizes = [10, 16, 20, 24, 26, 28].map(|k| Point::whole(1 << k));
+        let rows = [(20, 8), (14, 14), (8, 20)].map(|(i, j)| Point::rows(1 << i, 1 << j));
+        sizes.into_iter().chain(rows).chain([Point::columns(1 << 14, 1 << 14)]).collect()
     }
 
     fn operator_of(problem: &ReduceProblem) -> &'static str {
@@ -136,23 +135,8 @@ impl Judged for Reduce {
         contiguous.then_some(PeerProblem { what, rows: 1, columns: shape.length, output_dtype })
     }
 
-    fn ladder_problem(name: &str, dtype: DType, n: u64) -> Result<(String, ReduceProblem)> {
-        Ok((n.to_string(), ReduceProblem::whole(operator(name)?, dtype, n)?))
-    }
-
-    fn sweep(name: &str, dtype: DType, sweep: &Sweep) -> Result<Vec<(String, ReduceProblem)>> {
-        let operator = operator(name)?;
-        let mut problems = vec![];
-        for &n in &sweep.sizes {
-            problems.push((n.to_string(), ReduceProblem::whole(operator, dtype, n)?));
-        }
-        for (shapes, axis, words) in [(&sweep.rows, -1, "last"), (&sweep.columns, 0, "first")] {
-            for &(rows, columns) in shapes {
-                let layout = Layout::contiguous(&[rows, columns])?;
-                let problem = ReduceProblem::new(operator, dtype, &layout, Some(&[axis]))?;
-                problems.push((format!("{rows} x {columns}, {words} axis"), problem));
-            }
-        }
-        Ok(problems)
+    fn problem_at(name: &str, dtype: DType, point: &Point) -> Result<ReduceProblem> {
+        let (layout, axis) = point.layout()?;
+        Ok(ReduceProblem::new(operator(name)?, dtype, &layout, axis.as_ref().map(std::slice::from_ref))?)
     }
 }

@@ -13,7 +13,8 @@ use crate::candidate::Candidate;
 use crate::cases::Level;
 use crate::error::Result;
 use crate::families::{Family, Rows};
-use crate::judged::{Fault, Huge, Judged, PeerProblem, Sweep, Traffic, unknown_operator};
+use crate::judged::{Fault, Huge, Judged, PeerProblem, Traffic, unknown_operator};
+use crate::points::Point;
 use crate::target::Input;
 use upsweep::flow::HostSlice;
 use upsweep::ops::reduce::oracle::Expected;
@@ -48,17 +49,15 @@ impl Judged for Scan {
         &["sum", "max"]
     }
 
-    fn cpu_sweep() -> Sweep {
-        let square = vec![(1 << 12, 1 << 12)];
-        Sweep { sizes: vec![1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 26], rows: square.clone(), columns: square }
+    fn cpu_sweep() -> Vec<Point> {
+        let sizes = [10, 16, 20, 24, 26].map(|k| Point::whole(1 << k));
+        sizes.into_iter().chain([Point::rows(1 << 12, 1 << 12), Point::columns(1 << 12, 1 << 12)]).collect()
     }
 
-    fn cuda_sweep() -> Sweep {
-        Sweep {
-            sizes: vec![1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 26, 1 << 28],
-            rows: vec![(1 << 20, 1 << 8), (1 << 14, 1 << 14)],
-            columns: vec![(1 << 14, 1 << 14)],
-        }
+    fn cuda_sweep() -> Vec<Point> {
+        let sizes = [10, 16, 20, 24, 26, 28].map(|k| Point::whole(1 << k));
+        let shapes = [Point::rows(1 << 20, 1 << 8), Point::rows(1 << 14, 1 << 14), Point::columns(1 << 14, 1 << 14)];
+        sizes.into_iter().chain(shapes).collect()
     }
 
     fn operator_of(problem: &ScanProblem) -> &'static str {
@@ -160,22 +159,8 @@ impl Judged for Scan {
         (plain && inclusive).then_some(PeerProblem { what, rows: 1, columns: problem.length(), output_dtype })
     }
 
-    fn ladder_problem(name: &str, dtype: DType, n: u64) -> Result<(String, ScanProblem)> {
-        Ok((n.to_string(), ScanProblem::whole(ScanSpec::inclusive(operator(name)?), dtype, n)?))
-    }
-
-    fn sweep(name: &str, dtype: DType, sweep: &Sweep) -> Result<Vec<(String, ScanProblem)>> {
-        let spec = ScanSpec::inclusive(operator(name)?);
-        let mut problems = vec![];
-        for &n in &sweep.sizes {
-            problems.push((n.to_string(), ScanProblem::whole(spec, dtype, n)?));
-        }
-        for (shapes, axis, words) in [(&sweep.rows, -1, "last"), (&sweep.columns, 0, "first")] {
-            for &(rows, columns) in shapes {
-                let layout = Layout::contiguous(&[rows, columns])?;
-                problems.push((format!("{rows} x {columns}, {words} axis"), ScanProblem::new(spec, dtype, &layout, Some(axis))?));
-            }
-        }
-        Ok(problems)
+    fn problem_at(name: &str, dtype: DType, point: &Point) -> Result<ScanProblem> {
+        let (layout, axis) = point.layout()?;
+        Ok(ScanProblem::new(ScanSpec::inclusive(operator(name)?), dtype, &layout, axis)?)
     }
 }

@@ -11,7 +11,8 @@ use crate::candidate::Candidate;
 use crate::cases::Level;
 use crate::error::Result;
 use crate::families::{Family, Rows};
-use crate::judged::{Fault, Huge, Judged, PeerProblem, Sweep, Traffic, unknown_operator};
+use crate::judged::{Fault, Huge, Judged, PeerProblem, Traffic, unknown_operator};
+use crate::points::Point;
 use crate::target::Input;
 use upsweep::flow::{Expect, HostSlice, Rung};
 use upsweep::ops::reduce::oracle::Expected;
@@ -38,27 +39,14 @@ impl Judged for Softmax {
         &["softmax", "log_softmax"]
     }
 
-    fn cpu_sweep() -> Sweep {
-        Sweep {
-            rows: vec![(1 << 16, 1 << 6), (1 << 14, 1 << 12), (64, 1 << 20)],
-            columns: vec![(1 << 12, 1 << 12)],
-            ..Sweep::default()
-        }
+    fn cpu_sweep() -> Vec<Point> {
+        let rows = [(16, 6), (14, 12), (6, 20)].map(|(i, j)| Point::rows(1 << i, 1 << j));
+        rows.into_iter().chain([Point::columns(1 << 12, 1 << 12)]).collect()
     }
 
-    fn cuda_sweep() -> Sweep {
-        Sweep {
-            rows: vec![
-                (1 << 20, 1 << 6),
-                (1 << 18, 1 << 10),
-                (1 << 16, 1 << 12),
-                (1 << 14, 1 << 14),
-                (1 << 10, 1 << 18),
-                (4096, 50_257),
-            ],
-            columns: vec![(1 << 14, 1 << 14)],
-            ..Sweep::default()
-        }
+    fn cuda_sweep() -> Vec<Point> {
+        let rows = [(20, 6), (18, 10), (16, 12), (14, 14), (10, 18)].map(|(i, j)| Point::rows(1 << i, 1 << j));
+        rows.into_iter().chain([Point::rows(4096, 50_257), Point::columns(1 << 14, 1 << 14)]).collect()
     }
 
     fn operator_of(problem: &SoftmaxProblem) -> &'static str {
@@ -173,24 +161,13 @@ impl Judged for Softmax {
         plain.then_some(PeerProblem { what: problem.kind().name().into(), rows, columns, output_dtype })
     }
 
-    fn ladder_problem(name: &str, dtype: DType, n: u64) -> Result<(String, SoftmaxProblem)> {
-        let cols = n.min(LADDER_ROW);
-        let rows = n.checked_div(cols).unwrap_or(0);
-        Ok((format!("{rows} x {cols}, last axis"), SoftmaxProblem::rows_of(kind(name)?, dtype, rows, cols)?))
+    fn point_of_size(n: u64) -> Point {
+        let columns = n.min(LADDER_ROW);
+        Point::rows(n.checked_div(columns).unwrap_or(0), columns)
     }
 
-    fn sweep(name: &str, dtype: DType, sweep: &Sweep) -> Result<Vec<(String, SoftmaxProblem)>> {
-        let kind = kind(name)?;
-        let mut problems = vec![];
-        for &n in &sweep.sizes {
-            problems.push(Self::ladder_problem(name, dtype, n)?);
-        }
-        for (shapes, axis, words) in [(&sweep.rows, -1, "last"), (&sweep.columns, 0, "first")] {
-            for &(rows, columns) in shapes {
-                let layout = Layout::contiguous(&[rows, columns])?;
-                problems.push((format!("{rows} x {columns}, {words} axis"), SoftmaxProblem::new(kind, dtype, &layout, axis)?));
-            }
-        }
-        Ok(problems)
+    fn problem_at(name: &str, dtype: DType, point: &Point) -> Result<SoftmaxProblem> {
+        let (layout, axis) = point.layout()?;
+        Ok(SoftmaxProblem::new(kind(name)?, dtype, &layout, axis.unwrap_or(-1))?)
     }
 }

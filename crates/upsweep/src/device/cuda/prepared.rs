@@ -3,7 +3,7 @@
 use super::{Cuda, Module, driver, units_of};
 use crate::error::{Error, Result};
 use crate::flow::{Arg, Bindings, Op, Plan, SCRATCH_ALIGNMENT, Step};
-use cudarc::driver::{CudaContext, CudaGraph, CudaStream, result, sys};
+use cudarc::driver::{CudaContext, CudaGraph, CudaStream, DriverError, result, sys};
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -72,6 +72,25 @@ struct Ready {
     words: Vec<u64>,
     starts: Vec<usize>,
     patches: Vec<(usize, Patch)>,
+}
+
+impl Ready {
+    /// Launches the kernel with the words as they are.
+    ///
+    /// # Safety
+    /// The words' addresses must be of memory that the kernel may use, the function's module must be loaded, and the stream
+    /// must belong to its context, which is the calling thread's current one.
+    unsafe fn launch(&mut self, stream: &CudaStream) -> Result<(), DriverError> {
+        // The driver reads at most this many pointers; programs have fewer arguments.
+        let mut pointers = [std::ptr::null_mut::<c_void>(); 16];
+        for (pointer, &start) in pointers.iter_mut().zip(&self.starts) {
+            *pointer = (&raw mut self.words[start]).cast();
+        }
+        let pointers = &mut pointers[..self.starts.len()];
+        let (grid, block) = ((self.grid, 1, 1), (self.block, 1, 1));
+        // SAFETY: the argument words live until the call returns (the driver copies them); the rest is the caller's contract.
+        unsafe { result::launch_kernel(self.function, grid, block, self.shared_bytes, stream.cu_stream(), pointers) }
+    }
 }
 
 /// A plan with its kernels loaded and its control block allocated. Serves one stream at a time: enqueueing takes
@@ -194,7 +213,9 @@ impl Cuda {
     /// What `work` returned; [`Error::Driver`]. A failed capture leaves the stream usable.
     ///
     /// # Safety
-    /// Operands and scratch that `work` enqueues must stay valid until the graph's last replay has finished. They must
+    /// A replay is a call of the prepared plans that were captured, which must not run at the same time as another one (see
+    /// [`Prepared::enqueue`]). Operands and scratch that `work` enqueues must stay valid until the graph's last replay has
+    /// finished. They must
     /// have been allocated while cudarc's event tracking was off, or not be tracked at all (raw pointers): waiting for an
     /// event from outside is not allowed while capturing.
     pub unsafe fn capture(
@@ -255,6 +276,8 @@ impl<O: Op> Prepared<O> {
     /// # Safety
     /// Operands, scratch (`address`, `bytes`) and `self` must stay valid until the enqueued work has finished; the
     /// output and the scratch must not be used by other work at the same time; the stream must belong to the same context.
+    /// Calls of one prepared plan must not run at the same time, because they share its control block: they are enqueued on
+    /// one stream, or a second stream waits for the first; [`Prepared::try_clone`] makes a plan for a stream of its own.
     pub unsafe fn enqueue(&mut self, stream: &CudaStream, operands: O::DeviceOperands<'_>, scratch: (u64, u64)) -> Result<()> {
         let bindings = O::bind(&self.plan.problem, operands)?;
         let needed = self.plan.scratch_bytes();
@@ -267,28 +290,28 @@ impl<O: Op> Prepared<O> {
             for &(at, patch) in &step.patches {
                 step.words[at] = resolve(patch, &bindings, scratch_start)?;
             }
-            // The driver reads at most this many pointers; programs have fewer arguments.
-            let mut pointers = [std::ptr::null_mut::<c_void>(); 16];
-            for (pointer, &start) in pointers.iter_mut().zip(&step.starts) {
-                *pointer = (&raw mut step.words[start]).cast();
-            }
-            // SAFETY: the function is loaded (its module is held), the argument words live until the call returns (the
-            // driver copies them), and the caller vouches for the addresses.
-            unsafe {
-                result::launch_kernel(
-                    step.function,
-                    (step.grid, 1, 1),
-                    (step.block, 1, 1),
-                    step.shared_bytes,
-                    stream.cu_stream(),
-                    &mut pointers[..step.starts.len()],
-                )
-            }
-            .map_err(driver("cuLaunchKernel", || {
+            // SAFETY: the caller vouches for the addresses, which the words now hold.
+            unsafe { step.launch(stream) }.map_err(driver("cuLaunchKernel", || {
                 format!("{} with {} x {} threads", self.plan.rung.id(), step.grid, step.block)
             }))?;
         }
         Ok(())
+    }
+
+    /// The launches of the last enqueue once more, by the driver's call and nothing else: what the host's part of an enqueue
+    /// is measured against.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    ///
+    /// # Safety
+    /// As [`Prepared::enqueue`], for the operands and the scratch of the last enqueue, of which there must have been one.
+    #[doc(hidden)]
+    pub unsafe fn launch_again(&mut self, stream: &CudaStream) -> Result<()> {
+        self.steps.iter_mut().try_for_each(|step| {
+            // SAFETY: the words are those of the last enqueue, for which the caller vouches.
+            unsafe { step.launch(stream) }.map_err(driver("cuLaunchKernel", || "the last enqueue's launches".into()))
+        })
     }
 
     /// As [`Prepared::enqueue`], only the first launch of the program: what the teaching ladder times as "the kernel".
