@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Everything that is recorded of one CUDA device, as the files of records/ are named.
-# Usage: peers/measure.sh UPSWEEP_BINARY OUTPUT_FOLDER [timed|checks|all]
+# Usage: peers/measure.sh UPSWEEP_BINARY OUTPUT_FOLDER [timed|shapes|checks|all]
 #   timed   the checklist with the reduction's ladder, benches beside CUB and torch, the other ladders; nothing else may run
 #           meanwhile. Ends with 3 if the run calls itself invalid: figures of a slow device are no records.
+#   shapes  scans at every point of the list of shapes, beside CUB and torch, and which points stand out; ends with 1 if any do
 #   checks  full and huge cases, then the memory checkers
 # Needs: the device, NVRTC, nvcc and compute-sanitizer of the CUDA toolkit on the path, for torch's rows Python with torch.
 set -u
@@ -25,9 +26,13 @@ uname -r
 # Gigabytes of expectations are freed and made again for every row: memory that stays with the process is not zeroed anew.
 export GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=99999999999
 
+build_cub() {
+  step build_cub 120 nvcc -O3 -std=c++17 -arch=native -shared -Xcompiler -fPIC "$here/cub.cu" -o "$out/libcub.so"
+}
+
 timed() {
   local common=(--device cuda --repeats 30 --format json)
-  step build_cub 120 nvcc -O3 -std=c++17 -arch=native -shared -Xcompiler -fPIC "$here/cub.cu" -o "$out/libcub.so"
+  build_cub
   step checklist 300 "$upsweep" checklist --device cuda --ladder "$out/reduce-ladder.json" --format json --out "$out/checklist.json"
   python3 - "$out/reduce-ladder.json" <<'PYTHON' || exit 3
 import json, sys
@@ -44,6 +49,18 @@ PYTHON
     --out "$out/scan-bench.json"
   step ladder_scan 200 "$upsweep" ladder scan "${common[@]}" --peer "$out/libcub.so" --out "$out/scan-ladder.json"
   step ladder_softmax 200 "$upsweep" ladder softmax "${common[@]}" --out "$out/softmax-ladder.json"
+}
+
+shapes() {
+  local record="$out/scan-shapes.json"
+  build_cub
+  step bench_shapes 590 "$upsweep" bench scan --device cuda --repeats 30 --shapes --operator sum --peer "$out/libcub.so" \
+    --format json --out "$record"
+  step torch_scan 590 python3 "$here/torch_scan.py" "$record"
+  step review 20 "$upsweep" review "$record"
+  cat "$out/review.log"
+  # The record keeps what was found; that something was is told above.
+  "$upsweep" review "$record" --format json --out "$record"
 }
 
 checks() {
@@ -64,8 +81,9 @@ checks() {
 
 case $part in
 timed) timed ;;
+shapes) shapes ;;
 checks) checks ;;
-all) timed && checks ;;
-*) echo "the part is timed, checks or all" >&2 && exit 2 ;;
+all) timed && shapes; checks ;;
+*) echo "the part is timed, shapes, checks or all" >&2 && exit 2 ;;
 esac
 exit $failed
