@@ -12,6 +12,7 @@ use upsweep::device::caps::DeviceKind;
 use upsweep::flow::{Expect, Forms, RungFacts};
 use upsweep::ops;
 use upsweep::types::{DType, Kind as Number, Operator, OutputType};
+use upsweep_gate::findings::{Behind, CLIFF, Cliff};
 use upsweep_gate::record::{Kind, Record, Row};
 
 /// Where the rungs' pages are, a folder for each operation; only generated files lie in those.
@@ -27,6 +28,7 @@ type Writer = fn(&Records, &str) -> String;
 const BLOCKS: &[(&str, Writer)] = &[
     ("ladder-h200", |records, op| ladder(records.ladder(op, "cuda", Some("H200")))),
     ("peers-h200", |records, op| peers(records, op, "cuda")),
+    ("shapes-h200", |records, op| shapes(records.last(op, Kind::Shapes, "cuda", Some("H200")))),
     ("ladder-cpu", |records, op| ladder(records.ladder(op, "cpu", None))),
     ("peers-cpu", |records, op| peers(records, op, "cpu")),
     ("operators", |_, _| operators()),
@@ -304,6 +306,41 @@ fn peers(records: &Records, op: &str, device: &str) -> String {
     )
 }
 
+/// The list of shapes: how far the points are from the least, and which stand out.
+fn shapes(record: Option<&(String, Record)>) -> String {
+    let Some((path, record)) = record else { return format!("{NOT_MEASURED}\n") };
+    let Some(found) = &record.findings else { return format!("{NOT_MEASURED}\n") };
+    let times = |times: f64| format!("{times:.2}");
+    let mut timed: Vec<(f64, &Row)> = record.rows.iter().filter_map(|row| Some((row.times_least?, row))).collect();
+    timed.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let at = |part: usize| timed.get((timed.len() * part / 10).min(timed.len().saturating_sub(1))).map(|(t, _)| times(*t));
+    let largest = timed.last().map_or(String::new(), |(most, row)| format!(", at most {} ({})", times(*most), row.shape));
+    let mut text = format!(
+        "{} points, each verified, then timed, in one run. Time over the least that the device needs: median {}, {} or less in nine \
+         of ten{largest}.\n\n",
+        found.points,
+        or_dash(at(5)),
+        or_dash(at(9)),
+    );
+    let cliff = |c: &Cliff| vec![c.point.clone(), times(c.times_least), c.neighbour.clone(), times(c.neighbour_times_least)];
+    let cliffs: Vec<_> = found.cliffs.iter().map(cliff).collect();
+    text.push_str(&format!("{} are more than {CLIFF} times as costly as a neighbour.\n\n", found.cliffs.len()));
+    if !cliffs.is_empty() {
+        text.push_str(&(table(&["point", "x least", "neighbour", "its x least"], &cliffs) + "\n"));
+    }
+    text.push_str(&format!(
+        "{} of the {} points that a peer was timed at do not beat the fastest.\n\n",
+        found.behind.len(),
+        found.points_with_peer
+    ));
+    let one = |b: &Behind| vec![b.point.clone(), milliseconds(b.seconds), b.peer.clone(), milliseconds(b.peer_seconds)];
+    let behind: Vec<_> = found.behind.iter().map(one).collect();
+    if !behind.is_empty() {
+        text.push_str(&(table(&["point", "ms", "peer", "its ms"], &behind) + "\n"));
+    }
+    text + &origin(path, record)
+}
+
 fn output(row: OutputType) -> &'static str {
     match row {
         OutputType::Same => "the input's",
@@ -471,6 +508,7 @@ fn wrong_kernels(records: &Records, op: &str) -> String {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+    use upsweep_gate::findings::Findings;
     use upsweep_gate::record::{Device, Host, SCHEMA};
 
     fn record(kind: Kind, device: &str, name: &str, rows: Vec<Row>) -> Record {
@@ -550,6 +588,18 @@ mod tests {
         assert!(text.contains("| problem | upsweep | CUB | CUB / upsweep |"), "{text}");
         assert!(text.contains("| sum of 2^28 f32 |") && text.contains("| 1.50 |"), "{text}");
         assert!(peers(&records, "reduce", "cpu").contains(NOT_MEASURED));
+    }
+
+    #[test]
+    fn shapes_that_stand_out_are_in_the_book() {
+        let rows = [1.1, 1.2, 3.5].map(|times| Row { times_least: Some(times), ..row("7-look_ahead", 1e-3) }).to_vec();
+        let mut record = record(Kind::Shapes, "cuda", "NVIDIA H200", rows);
+        let cliff = Cliff { point: "steep".into(), times_least: 3.5, neighbour: "flat".into(), neighbour_times_least: 1.2 };
+        record.findings = Some(Findings { points: 3, points_with_peer: 2, cliffs: vec![cliff], behind: vec![] });
+        let text = shapes(Some(&("r.json".into(), record)));
+        assert!(text.contains("median 1.20") && text.contains("| steep | 3.50 | flat | 1.20 |"), "{text}");
+        assert!(text.contains("0 of the 2 points") && !text.contains("| peer |"), "{text}");
+        assert!(shapes(None).contains(NOT_MEASURED));
     }
 
     #[test]

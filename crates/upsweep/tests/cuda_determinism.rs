@@ -9,9 +9,9 @@ mod edges;
 mod repeats;
 
 use cudarc::driver::CudaSlice;
-use edges::claimed;
+use edges::{claimed, signature};
 use repeats::{Beside, Repeated, whole_and_reduced};
-use upsweep::device::caps::DeviceKind;
+use upsweep::device::caps::{Caps, DeviceKind};
 use upsweep::device::cuda::Cuda;
 use upsweep::flow::{DeviceMut, DeviceRef, Op};
 use upsweep::ops::reduce::{self, ReduceDeviceOperands, ReduceProblem};
@@ -54,8 +54,9 @@ fn a_thousand_scans_have_the_same_bits_alone_beside_others_and_on_few_multiproce
     for dtype in [DType::F32, DType::F64] {
         let input = floats(&cuda, dtype, N as usize);
         let mut first: Option<Vec<u8>> = None;
-        for caps in whole_and_reduced(&cuda) {
-            let plan = scan::plan(&sums(dtype, N), &caps).unwrap();
+        let plans = whole_and_reduced(&cuda).map(|caps| scan::plan(&sums(dtype, N), &caps).unwrap());
+        assert_ne!(signature(&plans[0]), signature(&plans[1]), "fewer multiprocessors change nothing");
+        for plan in plans {
             assert!(plan.rung.deterministic && (cuda.caps().compute < (9, 0) || plan.rung.name == "look_ahead"), "{plan}");
             for mut beside in [Beside::nothing(), Beside::a_busy_stream(&cuda)] {
                 let mut scans = Repeated::new(&cuda, cuda.stream(), &plan, &input);
@@ -77,7 +78,7 @@ fn a_hundred_large_scans_have_the_same_bits_alone_beside_others_and_on_few_multi
     const N: u64 = 1 << 28;
     const CALLS: usize = 100;
     let cuda = Cuda::new(0).unwrap();
-    let stream = cuda.stream().clone();
+    let (stream, all) = (cuda.stream().clone(), Caps::Cuda(cuda.caps().clone()));
     for (dtype, bits) in [(DType::F32, DType::U32), (DType::F64, DType::U64)] {
         let input = floats(&cuda, dtype, N as usize);
         // The results' bits as integers, whose sum is exact: a different bit anywhere is a different sum, unless others make
@@ -86,7 +87,7 @@ fn a_hundred_large_scans_have_the_same_bits_alone_beside_others_and_on_few_multi
         let (mut first_sum, mut first_bytes): (Option<u64>, Option<Vec<u8>>) = (None, None);
         for caps in whole_and_reduced(&cuda) {
             let plan = scan::plan(&sums(dtype, N), &caps).unwrap();
-            let mut adds = cuda.prepare(&reduce::plan(&checksum, &caps).unwrap()).unwrap();
+            let mut adds = cuda.prepare(&reduce::plan(&checksum, &all).unwrap()).unwrap();
             let scratch = stream.alloc_zeros::<u8>(adds.scratch_bytes().max(1) as usize).unwrap();
             let scratch_at = DeviceRef::of::<u8, _>(&scratch, &stream);
             for mut beside in [Beside::nothing(), Beside::a_busy_stream(&cuda)] {

@@ -82,9 +82,13 @@ pub(super) fn ladder(record: &Record) -> Section {
 pub(super) fn findings(record: &Record) -> Vec<Section> {
     let Some(found) = &record.findings else { return vec![] };
     let times = |times: f64| format!("{times:.2}");
-    let mut cliffs = Section::new(
+    // Nothing that stands out is a remark, not a table without rows.
+    let section =
+        |heading: String, columns: [&str; 5], rows: usize| Section::new(heading, if rows == 0 { &[] } else { &columns[..] });
+    let mut cliffs = section(
         format!("Cliffs: points more than {CLIFF} times as costly as a neighbour, each against the least the device needs"),
-        &["point", "x least", "neighbour", "its x least", "ratio"],
+        ["point", "x least", "neighbour", "its x least", "ratio"],
+        found.cliffs.len(),
     );
     for cliff in &found.cliffs {
         cliffs.row([
@@ -96,8 +100,11 @@ pub(super) fn findings(record: &Record) -> Vec<Section> {
         ]);
     }
     cliffs.notes.push(format!("{} of {} points.", found.cliffs.len(), found.points));
-    let mut behind =
-        Section::new("Behind: points that do not beat the fastest peer".to_string(), &["point", "ms", "peer", "its ms", "ratio"]);
+    let mut behind = section(
+        "Behind: points that do not beat the fastest peer".into(),
+        ["point", "ms", "peer", "its ms", "ratio"],
+        found.behind.len(),
+    );
     for point in &found.behind {
         behind.row([
             point.point.clone(),
