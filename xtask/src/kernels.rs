@@ -214,7 +214,7 @@ fn batches(device: &CudaCaps, depth: Depth, kernels: impl Iterator<Item = (Kerne
     }
     let mut jobs = Vec::new();
     for (path, (file, expressions)) in by_file {
-        let source: Arc<str> = nvrtc::full_source(file).into();
+        let source: Arc<str> = nvrtc::full_source(file, None).into();
         jobs.extend(expressions.chunks(depth.batch()).map(|part| Job {
             target: device.target(),
             path: path.to_string(),
@@ -234,7 +234,7 @@ fn state_sizes(device: &CudaCaps) -> Job {
     let mut sizes = Vec::new();
     upsweep::for_each_op!(O => sizes.extend(<O as upsweep_gate::judged::Judged>::state_sizes()));
     let text: String = sizes.into_iter().map(assertion).collect();
-    let mut source = nvrtc::full_source(KernelFile::cuda("state_sizes.cu", ""));
+    let mut source = nvrtc::full_source(KernelFile::cuda("state_sizes.cu", ""), None);
     source.push_str(&text);
     source.push_str("extern \"C\" __global__ void state_sizes() {}\n");
     let expressions = vec!["state_sizes".to_string()];

@@ -133,6 +133,16 @@ pub enum Error {
         /// The compiler's log.
         log: String,
     },
+    /// An operator of the caller's own is not what it claims to be.
+    #[error("operator `{operator}`: {law} does not hold: {example}")]
+    OperatorLaw {
+        /// The operator's name.
+        operator: String,
+        /// What should hold.
+        law: &'static str,
+        /// The elements and outputs that show it.
+        example: String,
+    },
     /// The device reported a fault through the error word.
     #[error("the device reported `{fault}` in {kernel}; its output must not be used")]
     Device {

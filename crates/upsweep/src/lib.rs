@@ -27,6 +27,8 @@ pub mod ops;
 pub mod types;
 
 pub use error::{Error, Result};
+/// States of [`ops::user::UserOperator`] are plain data as this crate means it.
+pub use bytemuck;
 #[doc(hidden)]
 pub use half;
 

@@ -71,7 +71,7 @@ fn plan(traffic: Traffic, words: u64, Shape { block, packs, evict_last }: Shape)
         shared_bytes: 0,
         args: vec![Arg::Input { operand: 0, bytes: 0 }, Arg::U64(words), target],
     };
-    let program = Program { steps: vec![Step::Launch(launch)], scratch_bytes, control: ControlBlock { words: 0 } };
+    let program = Program { steps: vec![Step::Launch(launch)], scratch_bytes, ..Program::default() };
     let problem = ReduceProblem::whole(Operator::WrappingSum, DType::U32, words)?;
     Ok(Plan::<Reduce> { problem, rung: &RUNG, why: "a ceiling".into(), program: Some(program) })
 }

@@ -105,7 +105,7 @@ fn fill_plan(dtype: DType, length: u64, period: u64, marked: u64, address: u64) 
         shared_bytes: 0,
         args: vec![Arg::U64(address), Arg::U64(length), Arg::U64(period), Arg::U64(marked)],
     };
-    let program = Program { steps: vec![Step::Launch(launch)], scratch_bytes: 0, control: ControlBlock { words: 0 } };
+    let program = Program { steps: vec![Step::Launch(launch)], scratch_bytes: 0, ..Program::default() };
     let problem = ReduceProblem::whole(Operator::Max, dtype, length)?;
     Ok(ReducePlan { problem, rung: &FILL, why: "data in closed form".into(), program: Some(program) })
 }

@@ -42,7 +42,7 @@ fn one_block(name: &str, problem: &ReduceProblem) -> Result<Program> {
             Arg::Output { operand: 0 },
         ],
     };
-    Ok(Program { steps: vec![Step::Launch(launch)], scratch_bytes: 0, control: ControlBlock { words: 0 } })
+    Ok(Program { steps: vec![Step::Launch(launch)], scratch_bytes: 0, ..Program::default() })
 }
 
 /// Rungs with their lowerings; a lowering is a plain function, so each is written out by the macro.

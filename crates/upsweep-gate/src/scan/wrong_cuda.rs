@@ -40,7 +40,7 @@ fn operands(problem: &ScanProblem) -> Vec<Arg> {
 
 fn one_thread(kernel: &str, problem: &ScanProblem) -> Result<Program> {
     let steps = vec![launch(kernel, 1, operands(problem))];
-    Ok(Program { steps, scratch_bytes: 0, control: ControlBlock { words: 0 } })
+    Ok(Program { steps, scratch_bytes: 0, ..Program::default() })
 }
 
 /// Rungs with their lowerings; a lowering is a plain function, so each is written out by the macro.
@@ -73,7 +73,7 @@ fn value_before_flag(problem: &ScanProblem, _: &CudaCaps, _: Tuning) -> Result<P
     args.push(words.clone());
     let steps =
         vec![launch("wrong_clear", 1, vec![words, Arg::U64(2 * tiles)]), launch("wrong_value_before_flag", tiles as u32, args)];
-    Ok(Program { steps, scratch_bytes: 16 * tiles + upsweep::flow::SCRATCH_ALIGNMENT, control: ControlBlock { words: 0 } })
+    Ok(Program { steps, scratch_bytes: 16 * tiles + upsweep::flow::SCRATCH_ALIGNMENT, ..Program::default() })
 }
 
 /// Every CUDA form.

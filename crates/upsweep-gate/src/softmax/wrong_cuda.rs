@@ -36,7 +36,7 @@ fn one_thread_a_row(fault: &str, problem: &SoftmaxProblem) -> Result<Program> {
         shared_bytes: 0,
         args: vec![Arg::Input { operand: 0, bytes: 0 }, Arg::U64(problem.cols()), Arg::Output { operand: 0 }],
     };
-    Ok(Program { steps: vec![Step::Launch(launch)], scratch_bytes: 0, control: ControlBlock { words: 0 } })
+    Ok(Program { steps: vec![Step::Launch(launch)], scratch_bytes: 0, ..Program::default() })
 }
 
 /// Rungs with their lowerings; a lowering is a plain function, so each is written out by the macro.

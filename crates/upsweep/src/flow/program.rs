@@ -4,6 +4,7 @@ use crate::device::caps::CudaCaps;
 use crate::error::{Error, Result};
 use crate::kernels::tiles::{self, Cubin};
 use std::fmt;
+use std::sync::Arc;
 
 /// A kernel source file of a ladder, embedded at build time.
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +139,8 @@ pub struct Program {
     pub scratch_bytes: u64,
     /// What the prepared plan keeps on the device.
     pub control: ControlBlock,
+    /// The C++ struct of a user operator ([`crate::ops::user`]), which is compiled before the kernel files.
+    pub operator: Option<Arc<str>>,
 }
 
 /// Alignment that the executor gives scratch addresses, in bytes; the stated scratch size includes the slack.

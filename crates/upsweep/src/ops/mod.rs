@@ -3,6 +3,7 @@
 pub mod reduce;
 pub mod scan;
 pub mod softmax;
+pub mod user;
 
 use crate::flow::{Op, RungFacts};
 

@@ -21,6 +21,7 @@ pub enum Operator {
     WrappingSum,
     WrappingProd,
     LinearRecurrence,
+    User,
 }
 
 /// How exactly a floating-point sum is wanted.
@@ -93,7 +94,7 @@ macro_rules! row {
 
 impl Operator {
     /// The table: one row for each operator, in declaration order.
-    pub const TABLE: [OperatorRow; 13] = [
+    pub const TABLE: [OperatorRow; 14] = [
         row!(Sum, "sum", "Sum", Total, floats_only: false, integers_only: false, empty_is_error: false, rounds: true, "sum; of nothing 0; integers in 64 bits; bool counts"),
         row!(Prod, "prod", "Prod", Total, floats_only: false, integers_only: false, empty_is_error: false, rounds: true, "product; of nothing 1; integers in 64 bits, wrapping"),
         row!(Min, "min", "Min", Same, floats_only: false, integers_only: false, empty_is_error: true, rounds: false, "smallest element; NaN propagates"),
@@ -118,6 +119,20 @@ impl Operator {
             reduces: false,
             rounds: true,
             meaning: "h[i] = a[i] * h[i-1] + b[i] of two inputs; scans only",
+        },
+        // What a problem of `ops::user::UserOperator` answers; dtypes and state are that operator's own.
+        OperatorRow {
+            operator: Operator::User,
+            name: "user",
+            c_name: "UserOperator",
+            output: OutputType::Same,
+            floats_only: false,
+            integers_only: false,
+            empty_is_error: false,
+            commutative: false,
+            reduces: false,
+            rounds: true,
+            meaning: "an operator of the caller's own, in the library only: `ops::user::UserOperator`",
         },
     ];
 
@@ -191,7 +206,7 @@ mod tests {
             assert_eq!(Operator::from_name(row.name), Some(row.operator));
             assert!(!(row.floats_only && row.integers_only));
         }
-        assert_eq!(Operator::reductions().count(), Operator::TABLE.len() - 1);
+        assert_eq!(Operator::reductions().count(), Operator::TABLE.len() - 2);
         assert!(!Operator::LinearRecurrence.row().reduces && !Operator::LinearRecurrence.row().commutative);
     }
 

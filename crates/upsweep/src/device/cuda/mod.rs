@@ -290,14 +290,15 @@ impl Cuda {
     /// # Errors
     /// The first compilation that failed.
     pub fn precompile<'a>(&self, programs: impl IntoIterator<Item = &'a Program>) -> Result<()> {
-        let mut units: BTreeMap<String, (KernelFile, Vec<String>)> = BTreeMap::new();
+        let mut units: BTreeMap<String, (KernelFile, Vec<String>, Option<Arc<str>>)> = BTreeMap::new();
         for program in programs {
             for (file, expressions) in units_of(program) {
-                units.insert(format!("{} {expressions:?}", file.path), (file, expressions));
+                let operator = program.operator.clone();
+                units.insert(format!("{} {expressions:?} {operator:?}", file.path), (file, expressions, operator));
             }
         }
         // What was compiled ahead of time needs no compiler.
-        if units.values().any(|(file, _)| file.tiles.is_empty()) {
+        if units.values().any(|(file, ..)| file.tiles.is_empty()) {
             self.compiler()?;
         }
         let queue = Mutex::new(units.into_values());
@@ -308,8 +309,8 @@ impl Cuda {
                 scope.spawn(|| {
                     loop {
                         let next = queue.lock().unwrap_or_else(|e| e.into_inner()).next();
-                        let Some((file, expressions)) = next else { return };
-                        if let Err(error) = self.build(file, &expressions) {
+                        let Some((file, expressions, operator)) = next else { return };
+                        if let Err(error) = self.build(file, &expressions, operator.as_deref()) {
                             failure.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(error);
                         }
                     }
@@ -320,13 +321,13 @@ impl Cuda {
     }
 
     /// A kernel file's instantiations, loaded: from memory, from the cache, or compiled.
-    fn build(&self, file: KernelFile, expressions: &[String]) -> Result<Arc<Module>> {
+    fn build(&self, file: KernelFile, expressions: &[String], operator: Option<&str>) -> Result<Arc<Module>> {
         if !file.tiles.is_empty() {
             let expression = expressions.first().map_or("", String::as_str);
             return self.embedded(file, expression);
         }
         let target = self.inner.caps.target();
-        let source = nvrtc::full_source(file);
+        let source = nvrtc::full_source(file, operator);
         // The compiler's version belongs to the key; without a compiler nothing can be built, so its absence shows here.
         let version = format!("{:?}", self.compiler()?.version());
         let mut parts = vec![source.as_str(), target.as_str(), version.as_str()];
@@ -338,7 +339,7 @@ impl Cuda {
             if let Some(module) = self.inner.cache.get(key).and_then(|artefact| load(artefact).ok()) {
                 return Ok(module);
             }
-            let artefact = self.compiler()?.compile(file, expressions, &target)?;
+            let artefact = self.compiler()?.compile_source(&source, file.path, expressions, &target, &nvrtc::options())?;
             self.inner.cache.put(key, &artefact);
             load(artefact)
         })

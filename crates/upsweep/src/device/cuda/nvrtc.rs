@@ -62,10 +62,12 @@ impl std::fmt::Debug for Compiler {
     }
 }
 
-/// The text that is compiled for a kernel file: the shared headers, then the file.
-pub fn full_source(file: KernelFile) -> String {
+/// The text that is compiled for a kernel file: the shared headers, the struct of a user operator where there is one
+/// ([`crate::flow::Program::operator`]), then the file.
+pub fn full_source(file: KernelFile, operator: Option<&str>) -> String {
+    let operator = operator.map(|text| ("a user operator", text));
     let mut source = String::new();
-    for (path, text) in HEADERS.iter().copied().chain([(file.path, file.text)]) {
+    for (path, text) in HEADERS.iter().copied().chain(operator).chain([(file.path, file.text)]) {
         source.push_str(&format!("#line 1 \"{path}\"\n{text}\n"));
     }
     source
@@ -139,14 +141,6 @@ impl Compiler {
     /// Where it was found.
     pub fn location(&self) -> &Path {
         &self.location
-    }
-
-    /// Compiles a kernel file's instantiations (C++ name expressions) for a target such as `sm_90a`.
-    ///
-    /// # Errors
-    /// [`Error::Compile`] with the compiler's log.
-    pub fn compile(&self, file: KernelFile, expressions: &[String], target: &str) -> Result<Artefact> {
-        self.compile_source(&full_source(file), file.path, expressions, target, &options())
     }
 
     /// Compiles any text that is complete in itself, with options of the caller's.
@@ -354,8 +348,10 @@ mod tests {
     #[test]
     fn the_source_names_its_parts_for_messages() {
         let file = KernelFile::cuda("ops/reduce/cuda/x.cu", "// x");
-        let source = full_source(file);
+        let source = full_source(file, None);
         assert!(source.starts_with("#line 1 \"kernels/layer.cuh\"\n"));
         assert!(source.ends_with("#line 1 \"ops/reduce/cuda/x.cu\"\n// x\n"));
+        let with_operator = full_source(file, Some("struct Y;"));
+        assert!(with_operator.ends_with("struct Y;\n#line 1 \"ops/reduce/cuda/x.cu\"\n// x\n"));
     }
 }

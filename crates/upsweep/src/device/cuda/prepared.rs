@@ -123,7 +123,8 @@ impl Cuda {
             return Err(Error::NotClaimed { rung: plan.rung.id(), why: "it runs on the CPU".into() });
         };
         let units = units_of(program);
-        let modules = units.iter().map(|(file, expressions)| self.build(*file, expressions)).collect::<Result<Vec<_>>>()?;
+        let build = |(file, expressions): &(_, Vec<String>)| self.build(*file, expressions, program.operator.as_deref());
+        let modules = units.iter().map(build).collect::<Result<Vec<_>>>()?;
         let control = Arc::new(Control::new(self, program.control.bytes())?);
         let mut steps = Vec::with_capacity(program.steps.len());
         for Step::Launch(launch) in &program.steps {

@@ -14,10 +14,10 @@ const LEAF: u64 = 16;
 
 /// Elements that a thread should have before another one is asked to help: waking one costs microseconds, in which a
 /// single core reads about this much.
-const WORTH_A_THREAD: u64 = 2 * CHUNK as u64;
+pub(super) const WORTH_A_THREAD: u64 = 2 * CHUNK as u64;
 
 /// A row of the problem: the elements that make one output.
-struct Row<'a, T> {
+pub(super) struct Row<'a, T> {
     data: &'a [T],
     reduced: &'a [Dim],
     /// Index of the row's first element in `data`.
@@ -26,7 +26,7 @@ struct Row<'a, T> {
 }
 
 impl<'a, T: Element> Row<'a, T> {
-    fn new(problem: &'a ReduceProblem, data: &'a [T], output: u64) -> Self {
+    pub(super) fn new(problem: &'a ReduceProblem, data: &'a [T], output: u64) -> Self {
         let shape = problem.shape();
         // A row of no elements has no first one.
         let start = if shape.length == 0 { 0 } else { shape.index(output, 0) as i64 };
@@ -34,7 +34,7 @@ impl<'a, T: Element> Row<'a, T> {
     }
 
     /// Elements `from..to` of the row, in order: borrowed if they are neighbours in memory, else copied to `buffer`.
-    fn elements<'b>(&self, from: u64, to: u64, buffer: &'b mut Vec<T>) -> &'b [T]
+    pub(super) fn elements<'b>(&self, from: u64, to: u64, buffer: &'b mut Vec<T>) -> &'b [T]
     where
         'a: 'b,
     {
@@ -132,12 +132,12 @@ fn chunked<T: MeanSum, O: ReduceOperator<T>>(row: &Row<'_, T>, length: u64, thre
 
 /// The states of chunks, by all threads, in order. The body is called through a pointer, once a chunk, so that the
 /// machinery of threads is compiled once for each type of state and not for each operator.
-fn parallel_states<S: Send>(chunks: u32, one: &(dyn Fn(u32) -> S + Sync)) -> Vec<S> {
+pub(super) fn parallel_states<S: Send>(chunks: u32, one: &(dyn Fn(u32) -> S + Sync)) -> Vec<S> {
     (0..chunks).into_par_iter().with_min_len((WORTH_A_THREAD / CHUNK as u64) as usize).map(one).collect()
 }
 
 /// Outputs in groups of `rows`, by all threads: the body gets the number of a group's first output, and its slots.
-fn parallel_rows<S: Send>(output: &mut [S], rows: usize, group: &(dyn Fn(usize, &mut [S]) + Sync)) {
+pub(super) fn parallel_rows<S: Send>(output: &mut [S], rows: usize, group: &(dyn Fn(usize, &mut [S]) + Sync)) {
     output.par_chunks_mut(rows).enumerate().for_each(|(number, slots)| group(number * rows, slots));
 }
 
@@ -198,6 +198,9 @@ impl Visitor for Run<'_> {
 fn run(problem: &ReduceProblem, operands: ReduceOperands<'_>, method: Method, accuracy: Accuracy) -> Result<()> {
     let ReduceOperands { input, output } = operands;
     problem.check_operands((input.dtype(), input.len() as u64), (output.dtype(), output.len() as u64))?;
+    if let Some(user) = problem.user() {
+        return user.erased().reduce(problem, ReduceOperands { input, output }, method == Method::Sequential);
+    }
     visit(problem.operator(), problem.dtype(), accuracy, Run { problem, input, output, method })
 }
 

@@ -298,6 +298,19 @@ pub(super) static LADDER: &[ReduceRung] = &[
             schedule: Schedule::Tiles { blocks_per_multiprocessor: 4, tiles_of_block: 16 },
         },
     },
+    cuda!(
+        "13",
+        "in_order",
+        "13_in_order.cu",
+        Claims { operators: &[Operator::Sum, Operator::Max, Operator::User], ..WHOLE },
+        Schedule::InOrder { packs: 4, blocks_per_multiprocessor: 4 },
+        Explain {
+            changed: "Neighbours stay neighbours: a warp takes one contiguous part of the input, a lane one pack of each 512 bytes, and every combination has the earlier elements on the left.",
+            helps: "Operators need to be associative only: those of the caller's own that do not commute are reduced by it. The price are five shuffles a load, where lanes that take turns need five in all.",
+            cost: "Reads n items, writes one state a block; two launches.",
+            source: "G. Blelloch, Prefix Sums and Their Applications (1990), section 1.2.1",
+        }
+    ),
 ];
 
 /// What is compiled of rung 12.

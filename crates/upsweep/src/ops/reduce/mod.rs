@@ -1,4 +1,5 @@
-//! Reduction: many elements to one value by an associative operator, over a whole array or along a set of axes.
+//! Reduction: many elements to one value by an associative operator, over a whole array or along a set of axes. Operators of the caller's own:
+//! [`reduce_with`].
 
 mod api;
 #[cfg(feature = "cpu")]
@@ -9,6 +10,7 @@ pub mod oracle;
 mod plan;
 mod problem;
 pub(crate) mod simd;
+mod user;
 
 #[cfg(feature = "cpu")]
 pub(crate) use simd::chunk;
@@ -24,6 +26,9 @@ pub use api::{
 pub use plan::state_sizes;
 pub use plan::{Schedule, plan};
 pub use problem::{ReduceDeviceOperands, ReduceOperands, ReduceProblem};
+pub use user::reduce_with;
+#[cfg(feature = "cpu")]
+pub(crate) use user::run_user;
 
 use crate::device::caps::{Caps, CudaCaps};
 use crate::error::Result;

@@ -728,6 +728,6 @@ pub fn visit<V: Visitor>(operator: Operator, dtype: DType, accuracy: Accuracy, v
         (Operator::WrappingSum, _) => visitor.visit::<T, WrappingSum>(),
         (Operator::WrappingProd, _) => visitor.visit::<T, WrappingProd>(),
         // Refused with the problem.
-        (Operator::LinearRecurrence, _) => visitor.visit::<T, Sum>(),
+        (Operator::LinearRecurrence | Operator::User, _) => visitor.visit::<T, Sum>(),
     })
 }

@@ -23,7 +23,7 @@
 //! finite value.
 
 use super::ReduceProblem;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::flow::HostSlice;
 use crate::types::{Accuracy, DType, Element, Kind, Operator, dispatch};
 
@@ -98,6 +98,10 @@ pub fn log_sum_exp_bound(dtype: DType, n: u64, max: f64, log_of_sum: f64) -> f64
 /// [`crate::Error::DTypeMismatch`], [`crate::Error::LengthMismatch`] if the input is not the problem's.
 pub fn reference(problem: &ReduceProblem, input: HostSlice<'_>) -> Result<Vec<Expected>> {
     problem.check_operands((input.dtype(), input.len() as u64), (problem.output_dtype(), problem.shape().outputs))?;
+    if problem.user().is_some() {
+        let allowed = "only the library's own operators have a reference; `UserOperator::check` tests others".into();
+        return Err(Error::InvalidArgument { argument: "problem", got: problem.to_string(), allowed });
+    }
     dispatch!(problem.dtype(), T => {
         let data = input.typed::<T>()?;
         Ok(map(problem.shape().outputs, |output| expect(problem, &Row { problem, data, output })))
@@ -160,7 +164,7 @@ fn expect<T: Element>(problem: &ReduceProblem, row: &Row<'_, T>) -> Expected {
         Operator::ArgMin => extremum(row, |a, b| a < b, Nans::Index),
         Operator::ArgMax => extremum(row, |a, b| a > b, Nans::Index),
         // Refused with the problem.
-        Operator::LinearRecurrence => Expected::Nan,
+        Operator::LinearRecurrence | Operator::User => Expected::Nan,
     }
 }
 

@@ -52,6 +52,13 @@ pub enum Schedule {
     },
     /// Rows of any layout.
     Axes,
+    /// A grid whose warps take contiguous parts, and one block over its states, in order.
+    InOrder {
+        /// 16-byte loads in flight a thread.
+        packs: u32,
+        /// Blocks of a multiprocessor.
+        blocks_per_multiprocessor: u32,
+    },
     /// The file's one tile kernel, whose extent is the tile; then the kernel again, on its partials.
     Tiles {
         /// Blocks of a multiprocessor among which a short input is spread.
@@ -87,6 +94,10 @@ fn choose(problem: &ReduceProblem, caps: &Caps) -> (&'static str, String) {
         Caps::Cuda(cuda) => cuda,
     };
     let shape = problem.shape();
+    if let Some(user) = problem.user().filter(|user| !user.facts().commutative && is_contiguous_whole(problem)) {
+        let why = format!("{} was not said to commute: neighbours stay neighbours", user.facts().name);
+        return ("in_order", why);
+    }
     if !is_contiguous_whole(problem) {
         let form = if shape.whole { "a strided array" } else { "a set of axes" };
         return ("axes", format!("{form}: rows by warps or blocks"));
@@ -112,6 +123,13 @@ pub(super) fn claim(rung: &ReduceRung, problem: &ReduceProblem) -> Result<()> {
     if !claims.dtypes.is_empty() && !claims.dtypes.contains(&problem.dtype()) {
         return missing(format!("its dtypes are {}", names(claims.dtypes.iter().map(|d| d.name()))));
     }
+    if let (Some(user), Body::Cuda { schedule, .. }) = (problem.user(), &rung.body) {
+        user.device().map(|_| ()).or_else(missing)?;
+        let name = &user.facts().name;
+        if !user.facts().commutative && !matches!(schedule, Schedule::InOrder { .. }) {
+            return missing(format!("its lanes take turns, and operator `{name}` was not said to commute"));
+        }
+    }
     if claims.forms == Forms::Whole && !is_contiguous_whole(problem) {
         return missing("it reduces the whole of a contiguous array".into());
     }
@@ -130,6 +148,9 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 /// The C++ operator type of a problem.
 fn operator_type(problem: &ReduceProblem) -> String {
+    if problem.user().is_some() {
+        return format!("upsweep::{}", problem.operator().row().c_name);
+    }
     let name = match (problem.operator(), problem.accuracy()) {
         (Operator::Sum, Accuracy::Compensated) => "CompensatedSum",
         (Operator::Mean, Accuracy::Compensated) => "CompensatedMean",
@@ -156,6 +177,9 @@ pub fn state_sizes() -> Vec<(String, u64)> {
 
 /// Bytes of the C++ `State` of a problem's operator (kernels/operators.cuh).
 fn state_bytes(problem: &ReduceProblem) -> u64 {
+    if let Some(user) = problem.user() {
+        return user.facts().state_bytes;
+    }
     let row = problem.dtype().row();
     let wide = row.size.max(4);
     let accumulator = row.accumulator.size();
@@ -164,7 +188,7 @@ fn state_bytes(problem: &ReduceProblem) -> u64 {
         (Operator::Sum | Operator::Mean, Accuracy::Compensated) => 16,
         (Operator::Sum | Operator::Prod | Operator::WrappingSum | Operator::WrappingProd, _) => accumulator,
         (Operator::Mean, _) => real,
-        (Operator::LogSumExp | Operator::LinearRecurrence, _) => 2 * real,
+        (Operator::LogSumExp | Operator::LinearRecurrence | Operator::User, _) => 2 * real,
         (Operator::Min | Operator::Max, _) => wide,
         (Operator::NanMin | Operator::NanMax | Operator::ArgMin | Operator::ArgMax, _) => wide + 8,
     }
@@ -212,9 +236,9 @@ impl Lowering<'_> {
     }
 
     /// Blocks of a multiprocessor that the published kernel is compiled for: half the threads that the device holds, so
-    /// that a thread has registers for its loads in flight; a quarter where f64 exponentials need more.
+    /// that a thread has registers for its loads in flight; a quarter where f64 exponentials or wide states need more.
     fn resident_blocks(&self, block: u32) -> u32 {
-        let wide = self.problem.operator() == Operator::LogSumExp && state_bytes(self.problem) == 16;
+        let wide = matches!(self.problem.operator(), Operator::LogSumExp | Operator::User) && state_bytes(self.problem) >= 16;
         (self.caps.threads_per_multiprocessor / if wide { 4 } else { 2 } / block).max(1)
     }
 
@@ -255,6 +279,26 @@ impl Lowering<'_> {
             }
             (n, pass, source) = (blocks, pass + 1, target);
         }
+    }
+
+    /// The passes of rung 13.
+    fn in_order(&mut self, packs: u32, blocks_per_multiprocessor: u32) -> Result<()> {
+        const BLOCK: u32 = 256;
+        let n = self.length();
+        let grid = self.resident_grid(BLOCK, packs, blocks_per_multiprocessor);
+        let step = 32 * u64::from(packs) * (16 / self.problem.dtype().size());
+        let share = n.div_ceil(grid * u64::from(BLOCK / 32)).next_multiple_of(step);
+        // Whole steps may leave the last blocks without a part.
+        let grid = n.div_ceil(share.max(1) * u64::from(BLOCK / 32)).max(1);
+        let (partials, output) = (Arg::Scratch(0), Arg::Output { operand: 0 });
+        let args = vec![self.input(), Arg::U64(n), Arg::U64(share), partials.clone(), output.clone()];
+        self.launch("reduce_in_order", &format!(", {BLOCK}, {packs}"), grid, BLOCK, args)?;
+        if grid > 1 {
+            self.program.scratch_bytes = grid * state_bytes(self.problem);
+            let args = vec![partials, Arg::U64(grid), output, Arg::U64(n)];
+            self.launch("reduce_in_order_partials", &format!(", {BLOCK}"), 1, BLOCK, args)?;
+        }
+        Ok(())
     }
 
     fn axes(&mut self) -> Result<()> {
@@ -351,6 +395,7 @@ pub(super) fn lower(
         return Err(Error::NotClaimed { rung: rung.id(), why: format!("it runs on {}", DeviceKind::Cpu.name()) });
     };
     let mut low = Lowering { problem, file, caps, op: operator_type(problem), program: Program::default() };
+    low.program.operator = problem.user().and_then(|user| user.device().ok().cloned());
     let (n, output, state) = (low.length(), Arg::Output { operand: 0 }, state_bytes(problem));
     match *schedule {
         Schedule::Passes { kernel, per_thread } => low.passes(kernel, per_thread, tuning.block_size(256)?)?,
@@ -408,6 +453,10 @@ pub(super) fn lower(
             launch.shared_bytes = stages * (stage_bytes + 16);
         }
         Schedule::Axes => low.axes()?,
+        Schedule::InOrder { packs, blocks_per_multiprocessor } => {
+            tuning.block_size(0)?;
+            low.in_order(packs, blocks_per_multiprocessor)?;
+        }
         Schedule::Tiles { blocks_per_multiprocessor, tiles_of_block } => {
             tuning.block_size(0)?;
             low.tiles(rung, blocks_per_multiprocessor, tiles_of_block)?;

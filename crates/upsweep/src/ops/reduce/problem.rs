@@ -2,7 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::flow::{DeviceMut, DeviceRef, HostSlice, HostSliceMut};
-use crate::types::{Accuracy, DType, Layout, Operator, ReduceShape};
+use crate::ops::user::{State, User, UserOperator};
+use crate::types::{Accuracy, DType, Element, Layout, Operator, ReduceShape};
 use std::fmt;
 
 /// A checked reduction: operator, dtype, geometry and accuracy. Cannot be built wrong.
@@ -13,6 +14,8 @@ pub struct ReduceProblem {
     accuracy: Accuracy,
     shape: ReduceShape,
     required_len: u64,
+    /// The operator where it is the caller's own.
+    user: Option<User>,
 }
 
 impl ReduceProblem {
@@ -38,7 +41,27 @@ impl ReduceProblem {
         if operator.row().empty_is_error && shape.length == 0 && shape.outputs > 0 {
             return Err(Error::EmptyInput { argument: "input", operator });
         }
-        Ok(ReduceProblem { operator, dtype, accuracy: Accuracy::Fast, shape, required_len: layout.required_len() })
+        Ok(ReduceProblem { operator, dtype, accuracy: Accuracy::Fast, shape, required_len: layout.required_len(), user: None })
+    }
+
+    /// A reduction by an operator of the caller's own, along `axes` of an array laid out as `layout`. Its
+    /// [`ReduceProblem::operator`] is [`Operator::User`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidAxis`].
+    pub fn of_operator<T: Element, S: State, R: Element>(
+        operator: &UserOperator<T, S, R>,
+        layout: &Layout,
+        axes: Option<&[i64]>,
+    ) -> Result<ReduceProblem> {
+        Ok(ReduceProblem {
+            operator: Operator::User,
+            dtype: T::DTYPE,
+            accuracy: Accuracy::Fast,
+            shape: ReduceShape::new(layout, axes)?,
+            required_len: layout.required_len(),
+            user: Some(operator.user()),
+        })
     }
 
     /// The reduction of `len` contiguous elements to one value.
@@ -79,7 +102,12 @@ impl ReduceProblem {
 
     /// The output's dtype.
     pub fn output_dtype(&self) -> DType {
-        self.operator.output_dtype(self.dtype)
+        self.user.as_ref().map_or(self.operator.output_dtype(self.dtype), |user| user.facts().output)
+    }
+
+    /// The operator where it is the caller's own.
+    pub(crate) fn user(&self) -> Option<&User> {
+        self.user.as_ref()
     }
 
     /// The accuracy of floating-point sums.
@@ -127,7 +155,8 @@ impl ReduceProblem {
 impl fmt::Display for ReduceProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let s = &self.shape;
-        write!(f, "{} of {}", self.operator, self.dtype)?;
+        let operator = self.user().map_or(self.operator.name(), |user| &user.facts().name);
+        write!(f, "{operator} of {}", self.dtype)?;
         if s.whole {
             write!(f, " over {} elements", s.length)
         } else {

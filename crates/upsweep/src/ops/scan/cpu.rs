@@ -93,7 +93,7 @@ impl Sink {
     }
 
     /// The piece `from..to`, in scan order, of a part.
-    fn piece<'b, O>(&self, part: &'b mut [O], from: usize, to: usize) -> &'b mut [O] {
+    pub(super) fn piece<'b, O>(&self, part: &'b mut [O], from: usize, to: usize) -> &'b mut [O] {
         let length = part.len();
         if self.reverse { &mut part[length - to..length - from] } else { &mut part[from..to] }
     }
@@ -610,6 +610,9 @@ fn wait<C: Copy>(carry: &OnceLock<C>) -> C {
 fn run(problem: &ScanProblem, operands: ScanOperands<'_>, method: Method) -> Result<()> {
     let ScanOperands { input, second, output } = operands;
     problem.check_host_operands(input, second, (output.dtype(), output.len() as u64))?;
+    if let Some(user) = problem.user() {
+        return user.erased().scan(problem, input, output, method == Method::Sequential);
+    }
     match (problem.operator(), second) {
         (Operator::LinearRecurrence, Some(coefficients)) => super::recurrence::run(problem, coefficients, input, output, method),
         _ => visit(problem.operator(), problem.dtype(), Run { problem, input: Some(input), second, output, method }),

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Scans of two inputs: [`linear_recurrence`] (`h[i] = a[i] * h[i-1] + b[i]`), and [`scan_by_key`] and [`scan_segments`],
-//! which start anew at every segment.
+//! which start anew at every segment. Operators of the caller's own: [`scan_with`].
 
 mod api;
 #[cfg(feature = "cpu")]
@@ -24,6 +24,7 @@ mod problem;
 mod recurrence;
 #[cfg(feature = "cpu")]
 mod simd;
+mod user;
 
 pub use api::{
     ScanDevice, Scanned, cummax, cummin, cumprod, cumsum, exclusive_sum, linear_recurrence, run_on_host, run_plan,
@@ -35,6 +36,9 @@ pub use cpu::scan_in_place;
 pub use plan::state_sizes;
 pub use plan::{Schedule, plan};
 pub use problem::{OPERATORS, Scalar, ScanDeviceOperands, ScanKind, ScanOperands, ScanProblem, ScanSpec, Segments};
+#[cfg(feature = "cpu")]
+pub(crate) use user::run_user;
+pub use user::{ScanOptions, scan_with};
 
 use crate::device::caps::{Caps, CudaCaps};
 use crate::error::Result;

@@ -23,7 +23,7 @@
 mod recurrence;
 
 use super::{ScanKind, ScanProblem, Segments};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::flow::HostSlice;
 use crate::ops::reduce::oracle::{Compensated, Near, Overflow, Product, half_unit, largest, map, near, product_of, tree_bound};
 use crate::types::{DType, Element, Kind, Operator, dispatch};
@@ -39,6 +39,10 @@ pub use recurrence::linear_recurrence_bound;
 /// not the problem's.
 pub fn reference(problem: &ScanProblem, input: HostSlice<'_>, second: Option<HostSlice<'_>>) -> Result<Vec<Expected>> {
     problem.check_host_operands(input, second, (problem.output_dtype(), problem.output_len()))?;
+    if problem.user().is_some() {
+        let allowed = "only the library's own operators have a reference; `UserOperator::check` tests others".into();
+        return Err(Error::InvalidArgument { argument: "problem", got: problem.to_string(), allowed });
+    }
     dispatch!(problem.dtype(), T => {
         let data = input.typed::<T>()?;
         let rows = if problem.operator() == Operator::LinearRecurrence {

@@ -89,6 +89,18 @@ pub fn plan(problem: &ScanProblem, caps: &Caps) -> Result<ScanPlan> {
         Caps::Cuda(cuda) => format!("{} multiprocessors", cuda.multiprocessors),
     };
     let length = problem.length();
+    if problem.user().is_some() {
+        let ways = [
+            ("look_ahead", format!("one pass over {multiprocessors}, tiles staged by the copy engine")),
+            ("three_phase", format!("totals, then carries, over {multiprocessors}")),
+            ("axes", "each row by itself, at any strides and with results of any size".into()),
+        ];
+        // The single pass takes whole tiles, of which short rows would leave most empty.
+        let short_rows = !problem.is_contiguous_row() && length <= WARP_ROW;
+        let mut planned = ways.into_iter().skip(if short_rows { 2 } else { 0 }).map(|(name, why)| with(name, why));
+        let first = planned.find(|plan| !matches!(plan, Err(Error::NotClaimed { .. })));
+        return first.unwrap_or_else(|| with("axes", String::new()));
+    }
     let down = format!("neighbouring columns side by side, {length} elements down");
     let in_one_pass = ("column_ahead", format!("{down} in one pass over {multiprocessors}"));
     let in_steps = ("columns", format!("{down} in steps of fixed length"));
@@ -127,6 +139,9 @@ fn rounds(problem: &ScanProblem) -> bool {
 
 /// Whether there are kernels for a problem; if not, why not.
 fn on_cuda(problem: &ScanProblem) -> std::result::Result<(), String> {
+    if let Some(user) = problem.user() {
+        return user.device().map(|_| ());
+    }
     if problem.operator() == Operator::LinearRecurrence {
         return Err("no kernel takes the coefficients of a linear recurrence".into());
     }
@@ -154,6 +169,9 @@ pub(super) fn claim(rung: &ScanRung, problem: &ScanProblem) -> Result<()> {
     if !claims.dtypes.is_empty() && !claims.dtypes.contains(&problem.dtype()) {
         return missing(format!("its dtypes are {}", names(claims.dtypes.iter().map(|d| d.name()))));
     }
+    if let (Some(_), Body::Cuda { schedule, .. }) = (problem.user(), &rung.body) {
+        claim_user(schedule, problem).or_else(missing)?;
+    }
     if claims.forms == Forms::Whole && !problem.is_contiguous_row() {
         return missing("it scans the whole of a contiguous array".into());
     }
@@ -179,12 +197,27 @@ pub(super) fn claim(rung: &ScanRung, problem: &ScanProblem) -> Result<()> {
     Ok(())
 }
 
+/// Whether a kernel takes an operator of the caller's own, whose state may have any size.
+fn claim_user(schedule: &Schedule, problem: &ScanProblem) -> std::result::Result<(), String> {
+    match schedule {
+        Schedule::Axes => Ok(()),
+        Schedule::ThreePhase { .. } | Schedule::LookAhead { .. } if problem.output_dtype().size() >= problem.dtype().size() => Ok(()),
+        Schedule::ThreePhase { .. } | Schedule::LookAhead { .. } => {
+            Err(format!("its results have at least the bytes of its elements, not {} of {}", problem.output_dtype(), problem.dtype()))
+        }
+        _ => Err("its states are numbers".into()),
+    }
+}
+
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
 /// The C++ operator type of a problem.
 fn operator_type(problem: &ScanProblem) -> String {
+    if problem.user().is_some() {
+        return format!("upsweep::{}", problem.operator().row().c_name);
+    }
     format!("upsweep::{}<{}>", problem.operator().row().c_name, problem.dtype().row().c_name)
 }
 
@@ -206,6 +239,9 @@ pub fn state_sizes() -> Vec<(String, u64)> {
 
 /// Bytes of the C++ `State` of a problem's operator (kernels/operators.cuh).
 fn state_bytes(problem: &ScanProblem) -> u64 {
+    if let Some(user) = problem.user() {
+        return user.facts().state_bytes;
+    }
     let row = problem.dtype().row();
     match problem.operator() {
         Operator::Min | Operator::Max => row.size.max(4),
@@ -222,6 +258,9 @@ fn carry_bytes(problem: &ScanProblem) -> u64 {
 /// The initial value, or the identity, as the bits of the C++ `State`.
 fn initial_bits(problem: &ScanProblem) -> u64 {
     use crate::types::Kind;
+    if problem.user().is_some() {
+        return 0; // not read: the operator's own identity stands there
+    }
     let operator = problem.operator();
     let state = match operator {
         Operator::Min | Operator::Max => problem.dtype(),
@@ -395,7 +434,11 @@ impl Lowering<'_> {
 
     /// 16-byte stores of a thread that holds so many states.
     fn rows(&self, held: Held) -> u32 {
-        let held = if state_bytes(self.problem) > 4 { held.wide } else { held.narrow };
+        let held = match state_bytes(self.problem) {
+            4 => held.narrow,
+            8 => held.wide,
+            bytes => held.narrow * 4 / bytes as u32,
+        };
         (held / (16 / self.problem.output_dtype().size() as u32)).max(1)
     }
 
@@ -478,7 +521,10 @@ impl Lowering<'_> {
         let stages = (ring_bytes / tile_bytes).min(12);
         let ahead = stages * 2 / 3;
         // Of each stage: a tile, 128 bytes, what is told about it (`RingOfTiles::Stage` asserts that it fits).
-        let shared_bytes = stages * (tile_bytes + 128 + 112 + warps * state as u32);
+        let front = (state + carry_bytes(self.problem)).next_multiple_of(8).max(32) as u32;
+        let shared_bytes = stages * (tile_bytes + 128 + 80 + front + warps * state as u32);
+        // A lane holds the words of several tiles of a group.
+        let group = if state > 8 { group.min(64) } else { group };
         let grid = tiles.min(u64::from(self.caps.multiprocessors));
         // Who looks ahead waits for the block's next tiles, if there are any. The order of combinations is the same.
         let delay = if tiles > grid { 2 } else { 0 };
@@ -647,6 +693,7 @@ pub(super) fn lower(
         return Err(Error::NotClaimed { rung: rung.id(), why: format!("it runs on {}", DeviceKind::Cpu.name()) });
     };
     let mut low = Lowering { rung, problem, file, caps, op: operator_type(problem), program: Program::default() };
+    low.program.operator = problem.user().and_then(|user| user.device().ok().cloned());
     if problem.output_len() == 0 {
         return Ok(low.program);
     }

@@ -2,7 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::flow::{DeviceMut, DeviceRef, HostSlice, HostSliceMut, Operand};
+use crate::ops::user::{State, User, UserOperator};
 use crate::types::{DType, Element, Kind, Layout, MAX_ELEMENTS, Operator, ReduceShape, dispatch};
+use super::user::ScanOptions;
 use std::fmt;
 
 /// The operators that scan one input: associative, and their state is one number. [`Operator::LinearRecurrence`] scans, too,
@@ -102,7 +104,8 @@ pub enum Segments {
 /// What a scan computes, whatever it is computed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ScanSpec {
-    /// One of [`OPERATORS`], or [`Operator::LinearRecurrence`].
+    /// One of [`OPERATORS`], or [`Operator::LinearRecurrence`]; of a problem by an operator of the caller's own
+    /// ([`ScanProblem::of_operator`]) [`Operator::User`].
     pub operator: Operator,
     /// Inclusive or exclusive.
     pub kind: ScanKind,
@@ -165,6 +168,8 @@ pub struct ScanProblem {
     inner: u64,
     output_shape: Vec<u64>,
     required_len: u64,
+    /// The operator where it is the caller's own.
+    user: Option<User>,
 }
 
 impl ScanProblem {
@@ -200,6 +205,25 @@ impl ScanProblem {
         if let Some(initial) = spec.initial.filter(|initial| initial.dtype() != expected) {
             return Err(Error::DTypeMismatch { argument: "initial", got: initial.dtype(), expected });
         }
+        ScanProblem::over(spec, dtype, None, layout, axis)
+    }
+
+    /// A scan by an operator of the caller's own, along `axis` of an array laid out as `layout`; the rest as
+    /// [`ScanProblem::new`]. Its [`ScanProblem::operator`] is [`Operator::User`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidAxis`]; [`Error::InvalidLayout`].
+    pub fn of_operator<T: Element, S: State, R: Element>(
+        operator: &UserOperator<T, S, R>,
+        options: ScanOptions,
+        layout: &Layout,
+        axis: Option<i64>,
+    ) -> Result<ScanProblem> {
+        let spec = ScanSpec { reverse: options.reverse, ..ScanSpec::new(Operator::User, options.kind(), None) };
+        ScanProblem::over(spec, T::DTYPE, Some(operator.user()), layout, axis)
+    }
+
+    fn over(spec: ScanSpec, dtype: DType, user: Option<User>, layout: &Layout, axis: Option<i64>) -> Result<ScanProblem> {
         let shape = ReduceShape::new(layout, axis.as_ref().map(std::slice::from_ref))?;
         let (inner, output_shape) = match axis {
             None => (1, vec![layout.len()]),
@@ -212,7 +236,7 @@ impl ScanProblem {
                 (inner, extents)
             }
         };
-        let problem = ScanProblem { spec, dtype, shape, inner, output_shape, required_len: layout.required_len() };
+        let problem = ScanProblem { spec, dtype, shape, inner, output_shape, required_len: layout.required_len(), user };
         problem.check_segments()?;
         Ok(problem)
     }
@@ -315,7 +339,12 @@ impl ScanProblem {
 
     /// The output's dtype.
     pub fn output_dtype(&self) -> DType {
-        self.spec.operator.output_dtype(self.dtype)
+        self.user.as_ref().map_or(self.spec.operator.output_dtype(self.dtype), |user| user.facts().output)
+    }
+
+    /// The operator where it is the caller's own.
+    pub(crate) fn user(&self) -> Option<&User> {
+        self.user.as_ref()
     }
 
     /// The input's geometry: kept dimensions number the rows, reduced ones are scanned along.
@@ -455,7 +484,8 @@ impl fmt::Display for ScanProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let direction = if self.reverse() { "reverse " } else { "" };
         let kind = if self.kind() == ScanKind::Inclusive { "inclusive" } else { "exclusive" };
-        write!(f, "{direction}{kind} {} scan of {}", self.operator(), self.dtype)?;
+        let operator = self.user().map_or(self.operator().name(), |user| &user.facts().name);
+        write!(f, "{direction}{kind} {operator} scan of {}", self.dtype)?;
         if let Some(initial) = self.initial() {
             write!(f, " from {initial}")?;
         }

@@ -131,7 +131,8 @@ template <class Op, u32 WARPS, u32 ROWS, u32 STAGES> struct RingOfTiles {
     State part;   // of the tiles before it in its group
     State totals[WARPS];  // each warp's total, then what stands in front of the warp in its tile
   };
-  static_assert(sizeof(Stage) <= 112 + WARPS * sizeof(State), "the plan's bytes of shared memory are too few");
+  static constexpr u32 FRONT_BYTES = (sizeof(Held) + sizeof(State) + 7) / 8 * 8;
+  static_assert(sizeof(Stage) <= 80 + (FRONT_BYTES < 32 ? 32 : FRONT_BYTES) + WARPS * sizeof(State), "the plan's bytes of shared memory are too few");
 
   char* memory;
   UPSWEEP_DEVICE T* staged(u32 stage) const { return reinterpret_cast<T*>(memory + u64(stage) * STAGE_BYTES); }
