@@ -11,10 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use upsweep::device::caps::CudaCaps;
+use upsweep::device::caps::{Caps, CudaCaps, DeviceKind};
 use upsweep::device::cuda::cache::Cache;
 use upsweep::device::cuda::nvrtc::{self, Artefact, Compiler};
-use upsweep::flow::KernelFile;
+use upsweep::flow::{KernelFile, Plan, Rung, Step, Tuning};
+use upsweep::ops::reduce::{self, ReduceProblem};
+use upsweep::ops::scan::{self, Scan, ScanOptions, ScanProblem};
+use upsweep::ops::user::{State, UserOperator};
+use upsweep::types::{Element, Layout};
 
 /// The compiler's wheel: the version is part of the ratchet, since another one allocates registers differently.
 const WHEEL: &str = "nvidia-cuda-nvrtc";
@@ -149,6 +153,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         );
         jobs.extend(judge);
         jobs.push(state_sizes(&device));
+        jobs.extend(user_operators(&device)?);
         planned.insert(device.target(), picked);
     }
     // One depth after the other, what is shipped first: compilations in the fast mode change the code of others that run
@@ -239,6 +244,42 @@ fn state_sizes(device: &CudaCaps) -> Job {
     source.push_str("extern \"C\" __global__ void state_sizes() {}\n");
     let expressions = vec!["state_sizes".to_string()];
     Job { target: device.target(), path: "state_sizes.cu".into(), source: source.into(), depth: Depth::MachineCode, expressions }
+}
+
+/// The examples of user operators, by the kernels that take them.
+fn user_operators(device: &CudaCaps) -> Result<Vec<Job>> {
+    use upsweep::ops::user::examples;
+    let mut jobs = kernels_of(&examples::variance()?, device)?;
+    jobs.extend(kernels_of(&examples::fill_forward()?, device)?);
+    jobs.extend(kernels_of(&examples::polynomial_hash()?, device)?);
+    jobs.extend(kernels_of(&examples::largest_span()?, device)?);
+    Ok(jobs)
+}
+
+/// One compilation for each kernel file that a user operator's plans launch: the planner's, and those of other devices.
+fn kernels_of<T: Element, S: State, R: Element>(operator: &UserOperator<T, S, R>, device: &CudaCaps) -> Result<Vec<Job>> {
+    let (caps, whole) = (Caps::Cuda(device.clone()), Layout::contiguous(&[1 << 24])?);
+    let scanned = ScanProblem::of_operator(operator, ScanOptions::default(), &whole, None)?;
+    let reduced = ReduceProblem::of_operator(operator, &whole, None)?;
+    let mut programs = vec![scan::plan(&scanned, &caps)?.program, reduce::plan(&reduced, &caps)?.program];
+    for name in ["three_phase", "axes"] {
+        let rung = Rung::<Scan>::find(DeviceKind::Cuda, name)?;
+        programs.push(Plan::with_rung(&scanned, &caps, rung, Tuning::default(), String::new())?.program);
+    }
+    let mut files: BTreeMap<&str, (KernelFile, BTreeSet<String>)> = BTreeMap::new();
+    for Step::Launch(launch) in programs.iter().flatten().flat_map(|program| &program.steps) {
+        let kernel = &launch.kernel;
+        files.entry(kernel.file.path).or_insert((kernel.file, BTreeSet::new())).1.insert(kernel.expression.clone());
+    }
+    let depth = if device.target() == HELD { Depth::MachineCode } else { Depth::FrontEnd };
+    let job = |(path, (file, expressions)): (&str, (KernelFile, BTreeSet<String>))| Job {
+        target: device.target(),
+        path: format!("{path} with operator {}", operator.name()),
+        source: nvrtc::full_source(file, operator.device_source()).into(),
+        depth,
+        expressions: expressions.into_iter().collect(),
+    };
+    Ok(files.into_iter().map(job).collect())
 }
 
 /// Runs the jobs on all cores. Results are kept below the target folder, by the library's own cache, so that a second

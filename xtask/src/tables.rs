@@ -347,6 +347,7 @@ fn output(row: OutputType) -> &'static str {
         OutputType::Total => "floats: the input's; integers: i64 or u64; bool: u64",
         OutputType::Mean => "floats: the input's; else f64",
         OutputType::Index => "u64",
+        OutputType::Own => "the operator's own",
     }
 }
 

@@ -361,8 +361,8 @@ pub struct DoctorArgs {
 /// `run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// A reduction (sum, argmax, mean, logsumexp, ...; see `upsweep list`), cumsum, cumprod, cummin, cummax, softmax or
-    /// log_softmax
+    /// A reduction (sum, argmax, mean, logsumexp, ...; see `upsweep list`), cumsum, cumprod, cummin, cummax, logcumsumexp,
+    /// softmax or log_softmax
     #[arg(value_name = "OP")]
     pub function: Function,
     /// A .npy or .safetensors file
@@ -400,9 +400,14 @@ pub enum Function {
     Softmax(SoftmaxKind),
 }
 
-/// The scans by NumPy's names.
-const SCANS: [(&str, Operator); 4] =
-    [("cumsum", Operator::Sum), ("cumprod", Operator::Prod), ("cummin", Operator::Min), ("cummax", Operator::Max)];
+/// The scans by NumPy's names, and PyTorch's.
+const SCANS: [(&str, Operator); 5] = [
+    ("cumsum", Operator::Sum),
+    ("cumprod", Operator::Prod),
+    ("cummin", Operator::Min),
+    ("cummax", Operator::Max),
+    ("logcumsumexp", Operator::LogSumExp),
+];
 
 impl FromStr for Function {
     type Err = String;

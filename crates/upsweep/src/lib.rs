@@ -26,9 +26,9 @@ pub mod kernels;
 pub mod ops;
 pub mod types;
 
-pub use error::{Error, Result};
 /// States of [`ops::user::UserOperator`] are plain data as this crate means it.
 pub use bytemuck;
+pub use error::{Error, Result};
 #[doc(hidden)]
 pub use half;
 

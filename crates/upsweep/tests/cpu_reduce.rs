@@ -155,7 +155,7 @@ fn reference<T: Element>(operator: Operator, accuracy: Accuracy, x: &[T]) -> Exp
             let sum = x.iter().fold(0i128, |s, v| s + v.to_i128());
             Expected::Near(sum as f64 / n, (chain(x.len() as u64) + 3.0) * unit * magnitude() / n)
         }
-        Operator::LinearRecurrence => unreachable!("a reduction"),
+        Operator::LinearRecurrence | Operator::User => unreachable!("a reduction"),
         Operator::LogSumExp => {
             let max = float().fold(f64::NEG_INFINITY, |m, v| if v > m { v } else { m });
             if has_nan {

@@ -106,6 +106,8 @@ fn chunks_and_threads_change_nothing_but_the_time() {
         (Operator::Max, DType::F32),
         (Operator::Min, DType::U8),
         (Operator::WrappingProd, DType::I32),
+        (Operator::LogSumExp, DType::F32),
+        (Operator::LogSumExp, DType::F64),
     ];
     for (operator, dtype) in some {
         dispatch!(dtype, T => {
@@ -148,7 +150,7 @@ fn a_scan_has_the_same_bits_for_every_number_of_threads_and_in_every_neighbourho
 #[test]
 fn infinities_and_nan_at_each_end_follow_one_convention() {
     let (inf, nan) = (f64::INFINITY, f64::NAN);
-    for operator in [Operator::Sum, Operator::Prod, Operator::Min, Operator::Max] {
+    for operator in [Operator::Sum, Operator::Prod, Operator::Min, Operator::Max, Operator::LogSumExp] {
         for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16] {
             dispatch!(dtype, T => {
                 for n in [1usize, 2, 7, 8, 64, 65, 1024, 1025] {
@@ -172,6 +174,38 @@ fn infinities_and_nan_at_each_end_follow_one_convention() {
     let cpu = Cpu::new();
     let maxima = scan::cummax(&cpu, &[1.0f32, f32::NAN, 5.0][..]).unwrap();
     assert!(maxima[0] == 1.0 && maxima[1].is_nan() && maxima[2].is_nan());
+}
+
+#[test]
+fn logcumsumexp_of_rising_distant_and_flat_values() {
+    let n = 70_000usize;
+    type Shape = (&'static str, fn(usize) -> f64);
+    let shapes: [Shape; 6] = [
+        ("flat", |_| -3.0),
+        ("rising slowly", |i| i as f64 * 1e-4),
+        ("rising fast", |i| i as f64 * 0.3),
+        ("falling", |i| i as f64 * -0.01),
+        ("far apart", |i| [0.0, 1000.0, -1000.0, 3.0][i / 37 % 4]),
+        ("a tiny first one before large ones", |i| if i == 0 { 1e-7 } else { 7.0 }),
+    ];
+    for (name, value) in shapes {
+        for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16] {
+            dispatch!(dtype, T => {
+                let x: Vec<T> = (0..n).map(|i| T::from_f64(value(i))).collect();
+                for spec in [ScanSpec::inclusive(Operator::LogSumExp), ScanSpec::exclusive(Operator::LogSumExp).reversed()] {
+                    check(&ScanProblem::whole(spec, dtype, n as u64).unwrap(), &x, name);
+                }
+            });
+        }
+    }
+    let cpu = Cpu::new();
+    let inf = f32::INFINITY;
+    let sums = scan::logcumsumexp(&cpu, &[-inf, -inf, 2.0, 2.0, inf, 1.0, f32::NAN, 1.0][..]).unwrap();
+    assert_eq!(sums[..6], [-inf, -inf, 2.0, 2.0 + 2f32.ln(), inf, inf]);
+    assert!(sums[6].is_nan() && sums[7].is_nan());
+    let exclusive = scan::scan::<_, f32, f32>(&cpu, ScanSpec::exclusive(Operator::LogSumExp), &[1.0f32, 5.0][..], None, None);
+    assert_eq!(exclusive.unwrap().values, [-inf, 1.0]);
+    assert!(matches!(scan::logcumsumexp(&cpu, &[1i32][..]), Err(Error::UnsupportedDType { .. })));
 }
 
 #[test]

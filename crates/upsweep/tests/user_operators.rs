@@ -134,7 +134,8 @@ fn the_bits_of_a_rounding_operator_do_not_depend_on_threads_or_neighbours() {
 
 #[test]
 fn a_closure_that_panics_panics_in_the_caller_and_hangs_nobody() {
-    let combine = |a: [u32; 1], b: [u32; 1]| if b[0] == 3_000_000 { panic!("a combination that fails") } else { [a[0].max(b[0])] };
+    let combine =
+        |a: [u32; 1], b: [u32; 1]| if b[0] == 3_000_000 { panic!("a combination that fails") } else { [a[0].max(b[0])] };
     let operator = UserOperator::new("fails", [0], |x: u32| [x], combine, |s| s[0]).unwrap();
     let x: Vec<u32> = (0..5 * 65_536).map(|i| if i == 100_000 { 3_000_000 } else { i }).collect();
     let scan = || scan::scan_with(&Cpu::new(), &operator, ScanOptions::default(), &x[..], None, None);
@@ -182,14 +183,15 @@ fn is_rising() -> UserOperator<f64, [f64; 3], bool> {
 fn most() -> UserOperator<half::f16, [f32; 1], half::f16> {
     let combine = |a: [f32; 1], b: [f32; 1]| [a[0].max(b[0])];
     let finish = |s: [f32; 1]| half::f16::from_f32(s[0]);
-    UserOperator::new("most", [f32::NEG_INFINITY], |x: half::f16| [x.to_f32()], combine, finish).unwrap().commutative().with_device(
-        &DeviceText {
+    UserOperator::new("most", [f32::NEG_INFINITY], |x: half::f16| [x.to_f32()], combine, finish)
+        .unwrap()
+        .commutative()
+        .with_device(&DeviceText {
             state: "float most;",
             lift: "return {x};",
             combine: "return {fmaxf(a.most, b.most)};",
             finish: "return state.most;",
-        },
-    )
+        })
 }
 
 fn planned_scan<T: Element, S: State, R: Element>(
@@ -244,16 +246,20 @@ fn an_operator_without_text_is_for_the_cpu_alone() {
     assert!(matches!(&error, Error::Unavailable { why, .. } if why.contains("`least` has no C++ text")), "{error}");
     let error = reduce::plan(&ReduceProblem::of_operator(&least, &layout, None).unwrap(), &caps).unwrap_err();
     assert!(matches!(&error, Error::NotClaimed { why, .. } if why.contains("`least` has no C++ text")), "{error}");
-    assert_eq!(scan::scan_with(&Cpu::new(), &least, ScanOptions::default(), &[3, 1, 2][..], None, None).unwrap().values, [3, 1, 1]);
+    assert_eq!(
+        scan::scan_with(&Cpu::new(), &least, ScanOptions::default(), &[3, 1, 2][..], None, None).unwrap().values,
+        [3, 1, 1]
+    );
 }
 
 #[cfg(feature = "cuda")]
 mod compiled {
     use super::*;
     use upsweep::device::cuda::nvrtc::{Compiler, OPTIONS, full_source};
-    use upsweep::flow::{Program, Step};
-    use upsweep::ops::scan::Scan;
-    use upsweep::flow::{Plan, Rung, Tuning};
+    use upsweep::flow::{Plan, Program, Rung, Step, Tuning};
+    use upsweep::ops::reduce::Reduce;
+    use upsweep::ops::scan::{Scan, ScanSpec};
+    use upsweep::types::DType;
 
     /// The compiler, or a line that says why there is none: the build of the kernels (`cargo xtask kernels`) has one.
     fn compiler() -> Option<Compiler> {
@@ -274,29 +280,29 @@ mod compiled {
     fn all_kernels<T: Element, S: State, R: Element>(compiler: &Compiler, operator: &UserOperator<T, S, R>, caps: &CudaCaps) {
         let (target, layout) = (caps.target(), Layout::contiguous(&[1 << 24]).unwrap());
         let erased = Caps::Cuda(caps.clone());
+        let compile_all = |name: &str, program: Program| {
+            let log = compile(compiler, &program, &target).unwrap();
+            println!("{} by {name} for {target}:\n{log}", operator.name());
+        };
+        let problem = ScanProblem::of_operator(operator, ScanOptions::default(), &layout, None).unwrap();
         for rung in ["three_phase", "axes", "look_ahead"] {
-            for reverse in [false, true] {
-                let options = ScanOptions { exclusive: false, reverse };
-                let problem = ScanProblem::of_operator(operator, options, &layout, None).unwrap();
-                let rung = Rung::<Scan>::find(erased.kind(), rung).unwrap();
-                match Plan::with_rung(&problem, &erased, rung, Tuning::default(), String::new()) {
-                    Ok(plan) => {
-                        let log = compile(compiler, &plan.program.unwrap(), &target).unwrap();
-                        println!("{} {} {target}:\n{log}", operator.name(), rung.id());
-                    }
-                    Err(Error::NotClaimed { .. }) => {}
-                    Err(other) => panic!("{other}"),
-                }
+            let rung = Rung::<Scan>::find(erased.kind(), rung).unwrap();
+            match Plan::with_rung(&problem, &erased, rung, Tuning::default(), String::new()) {
+                Ok(plan) => compile_all(rung.name, plan.program.unwrap()),
+                Err(Error::NotClaimed { .. }) => {}
+                Err(other) => panic!("{other}"),
             }
         }
         let problem = ReduceProblem::of_operator(operator, &layout, None).unwrap();
-        for rung in reduce::Reduce::ladder().iter().filter(|rung| rung.device() == erased.kind()) {
-            if let Ok(plan) = Plan::with_rung(&problem, &erased, rung, Tuning::default(), String::new()) {
-                compile(compiler, &plan.program.unwrap(), &target).unwrap();
+        for rung in ["in_order", "published_words", "axes"] {
+            let rung = Rung::<Reduce>::find(erased.kind(), rung).unwrap();
+            match Plan::with_rung(&problem, &erased, rung, Tuning::default(), String::new()) {
+                Ok(plan) => compile_all(rung.name, plan.program.unwrap()),
+                Err(Error::NotClaimed { .. }) => assert!(!operator.is_commutative(), "{}", operator.name()),
+                Err(other) => panic!("{other}"),
             }
         }
     }
-    use upsweep::flow::Op;
 
     #[test]
     fn the_text_of_every_example_compiles() {
@@ -311,6 +317,30 @@ mod compiled {
         }
     }
 
+    /// The library's own pairs take the same kernels.
+    #[test]
+    fn the_kernels_of_a_logcumsumexp_compile() {
+        let Some(compiler) = compiler() else { return };
+        let caps = CudaCaps::known().remove(4);
+        let erased = Caps::Cuda(caps.clone());
+        for dtype in [DType::F16, DType::F32, DType::F64] {
+            let problem = ScanProblem::whole(ScanSpec::exclusive(Operator::LogSumExp), dtype, 1 << 24).unwrap();
+            for rung in ["three_phase", "axes", "look_ahead"] {
+                let rung = Rung::<Scan>::find(erased.kind(), rung).unwrap();
+                let plan = Plan::with_rung(&problem, &erased, rung, Tuning::default(), String::new()).unwrap();
+                let log = compile(&compiler, &plan.program.unwrap(), &caps.target()).unwrap();
+                println!("logcumsumexp of {dtype} by {}:\n{log}", rung.name);
+            }
+        }
+        let sizes = scan::state_sizes().into_iter().filter(|(name, _)| name.contains("LogSumExp"));
+        let asserted: String =
+            sizes.map(|(name, bytes)| format!("static_assert(sizeof({name}::State) == {bytes}, \"{name}\");\n")).collect();
+        assert_eq!(asserted.lines().count(), 8);
+        let source =
+            full_source(upsweep::flow::KernelFile::cuda("sizes", "extern \"C\" __global__ void k() {}"), None) + &asserted;
+        compiler.compile_source(&source, "sizes", &["k".into()], &caps.target(), &OPTIONS).unwrap();
+    }
+
     #[test]
     fn what_does_not_compile_is_reported_by_the_callers_lines() {
         let Some(compiler) = compiler() else { return };
@@ -323,7 +353,12 @@ mod compiled {
                 other => panic!("{other:?}"),
             }
         };
-        let right = DeviceText { state: "float sum;", lift: "return {x};", combine: "return {a.sum + b.sum};", finish: "return state.sum;" };
+        let right = DeviceText {
+            state: "float sum;",
+            lift: "return {x};",
+            combine: "return {a.sum + b.sum};",
+            finish: "return state.sum;",
+        };
         let log = compile(DeviceText { combine: "// two lines\nreturn {a.sum + b.some};", ..right });
         assert!(log.contains("operator my sum, combine(2)") && log.contains("some"), "{log}");
         let log = compile(DeviceText { state: "double sum;", ..right });

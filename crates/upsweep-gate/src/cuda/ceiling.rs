@@ -9,8 +9,7 @@ use crate::statistics::Spread;
 use crate::target::TimingRequest;
 use upsweep::device::cuda::Cuda;
 use upsweep::flow::{
-    Arg, Body, Claims, ControlBlock, DeviceMut, DeviceRef, Expect, Explain, Forms, KernelFile, KernelSpec, Launch, Plan, Program,
-    Step,
+    Arg, Body, Claims, DeviceMut, DeviceRef, Expect, Explain, Forms, KernelFile, KernelSpec, Launch, Plan, Program, Step,
 };
 use upsweep::ops::reduce::{Reduce, ReduceDeviceOperands, ReducePlan, ReduceProblem, ReduceRung, Schedule};
 use upsweep::types::{DType, Operator};

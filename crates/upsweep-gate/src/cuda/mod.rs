@@ -25,8 +25,8 @@ use upsweep::Error;
 use upsweep::device::caps::{Caps, CudaCaps};
 use upsweep::device::cuda::{Cuda, Prepared};
 use upsweep::flow::{
-    Arg, BLOCK_SIZES, Body, Claims, ControlBlock, DeviceMut, DeviceRef, Expect, Explain, Forms, KernelFile, KernelSpec, Launch,
-    Operand, Plan, Problem, Program, Rung, Step, Tuning,
+    Arg, BLOCK_SIZES, Body, Claims, DeviceMut, DeviceRef, Expect, Explain, Forms, KernelFile, KernelSpec, Launch, Operand, Plan,
+    Problem, Program, Rung, Step, Tuning,
 };
 use upsweep::ops::reduce::{ReducePlan, ReduceProblem, ReduceRung, Schedule};
 use upsweep::types::{DType, Operator};

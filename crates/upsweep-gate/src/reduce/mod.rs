@@ -98,7 +98,9 @@ impl Judged for Reduce {
             Operator::ArgMin | Operator::ArgMax => [Family::Signed, Family::Ties],
             Operator::Min | Operator::Max | Operator::NanMin | Operator::NanMax => [Family::Signed, Family::Growing],
             Operator::WrappingSum => [Family::Uniform, Family::Alternating],
-            Operator::Sum | Operator::Mean | Operator::LogSumExp | Operator::LinearRecurrence | Operator::User => [Family::Signed, Family::Offset],
+            Operator::Sum | Operator::Mean | Operator::LogSumExp | Operator::LinearRecurrence | Operator::User => {
+                [Family::Signed, Family::Offset]
+            }
         }
     }
 

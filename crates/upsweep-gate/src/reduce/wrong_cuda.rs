@@ -3,9 +3,7 @@
 use crate::candidate::{Candidate, Lowering};
 use upsweep::Result;
 use upsweep::device::caps::{CudaCaps, DeviceKind};
-use upsweep::flow::{
-    Arg, Body, Claims, ControlBlock, Expect, Explain, Forms, KernelFile, KernelSpec, Launch, Program, Rung, Step, Tuning,
-};
+use upsweep::flow::{Arg, Body, Claims, Expect, Explain, Forms, KernelFile, KernelSpec, Launch, Program, Rung, Step, Tuning};
 use upsweep::ops::reduce::{Reduce, ReduceProblem, ReduceRung, Schedule};
 
 const FILE: KernelFile = KernelFile::cuda("upsweep-gate/src/reduce/wrong.cu", include_str!("wrong.cu"));

@@ -3,9 +3,7 @@
 use crate::candidate::{Candidate, Lowering};
 use upsweep::Result;
 use upsweep::device::caps::CudaCaps;
-use upsweep::flow::{
-    Arg, Body, Claims, ControlBlock, Expect, Explain, Forms, KernelFile, KernelSpec, Launch, Program, Rung, Step, Tuning,
-};
+use upsweep::flow::{Arg, Body, Claims, Expect, Explain, Forms, KernelFile, KernelSpec, Launch, Program, Rung, Step, Tuning};
 use upsweep::ops::softmax::{Schedule, Softmax, SoftmaxProblem, SoftmaxRung};
 
 const FILE: KernelFile = KernelFile::cuda("upsweep-gate/src/softmax/wrong.cu", include_str!("wrong.cu"));

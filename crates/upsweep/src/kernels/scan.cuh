@@ -32,6 +32,30 @@ template <> struct Carry<Sum<double>> {
   static UPSWEEP_DEVICE double lower(State carry) { return carry.high + carry.low; }
 };
 
+// A number at most one below the maximum, and the sum of exponentials relative to it: in double-double, whatever the state's
+// type. Relative to the maximum itself, a chain along which it rises slowly would round at every step.
+struct MaxSumCarry {
+  double max;
+  DoubleDouble sum;
+};
+template <class T> struct Carry<LogSumExp<T>> {
+  using Op = LogSumExp<T>;
+  using R = typename Op::R;
+  using State = MaxSumCarry;
+  static UPSWEEP_DEVICE State empty() { return {-UPSWEEP_INF64, {0.0, 0.0}}; }
+  static UPSWEEP_DEVICE State raise(typename Op::State state) { return {double(state.max), {double(state.sum), 0.0}}; }
+  static UPSWEEP_DEVICE DoubleDouble scaled(State state, double max) {
+    if (state.max == max) return state.sum;
+    const double factor = exp2((state.max - max) * 1.4426950408889634);
+    return {state.sum.high * factor, state.sum.low * factor};
+  }
+  static UPSWEEP_DEVICE State join(State a, State b) {
+    const double most = LogSumExp<double>::max2(a.max, b.max), max = most - a.max <= 1.0 ? a.max : most;
+    return {max, CompensatedSum<double>::combine(scaled(a, max), scaled(b, max))};
+  }
+  static UPSWEEP_DEVICE typename Op::State lower(State carry) { return {R(carry.max), R(carry.sum.high + carry.sum.low)}; }
+};
+
 // The initial value: the low bytes of a kernel argument.
 template <class State> UPSWEEP_DEVICE State initial_state(u64 bits) {
   static_assert(sizeof(State) == 4 || sizeof(State) == 8, "the state of a scan is one number");
@@ -39,6 +63,9 @@ template <class State> UPSWEEP_DEVICE State initial_state(u64 bits) {
   memcpy(&state, &bits, sizeof(State));
   return state;
 }
+// One element; -inf, which adds nothing to any other, stands for none as well.
+template <> UPSWEEP_DEVICE MaxSum<float> initial_state<MaxSum<float>>(u64 bits) { return {__uint_as_float(u32(bits)), 1.0f}; }
+template <> UPSWEEP_DEVICE MaxSum<double> initial_state<MaxSum<double>>(u64 bits) { return {__longlong_as_double(i64(bits)), 1.0}; }
 
 // ------------------------------------------------------------------ warps
 

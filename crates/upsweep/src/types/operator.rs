@@ -45,6 +45,8 @@ pub enum OutputType {
     Mean,
     /// u64.
     Index,
+    /// What the caller's own operator gives; the table does not know it.
+    Own,
 }
 
 /// One row of the operator table.
@@ -125,7 +127,7 @@ impl Operator {
             operator: Operator::User,
             name: "user",
             c_name: "UserOperator",
-            output: OutputType::Same,
+            output: OutputType::Own,
             floats_only: false,
             integers_only: false,
             empty_is_error: false,
@@ -177,10 +179,10 @@ impl Operator {
         names.join(", ")
     }
 
-    /// The output dtype for an input dtype.
+    /// The output dtype for an input dtype; of [`Operator::User`] a problem knows it.
     pub fn output_dtype(self, input: DType) -> DType {
         match (self.row().output, input.row().kind) {
-            (OutputType::Same, _) => input,
+            (OutputType::Same | OutputType::Own, _) => input,
             (OutputType::Index, _) => DType::U64,
             (OutputType::Total | OutputType::Mean, Kind::Float) => input,
             (OutputType::Total, _) => input.row().accumulator,

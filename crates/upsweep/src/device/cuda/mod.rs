@@ -290,11 +290,10 @@ impl Cuda {
     /// # Errors
     /// The first compilation that failed.
     pub fn precompile<'a>(&self, programs: impl IntoIterator<Item = &'a Program>) -> Result<()> {
-        let mut units: BTreeMap<String, (KernelFile, Vec<String>, Option<Arc<str>>)> = BTreeMap::new();
+        let mut units: BTreeMap<String, (KernelFile, Vec<String>, &Program)> = BTreeMap::new();
         for program in programs {
             for (file, expressions) in units_of(program) {
-                let operator = program.operator.clone();
-                units.insert(format!("{} {expressions:?} {operator:?}", file.path), (file, expressions, operator));
+                units.insert(format!("{} {expressions:?} {:?}", file.path, program.operator), (file, expressions, program));
             }
         }
         // What was compiled ahead of time needs no compiler.
@@ -309,8 +308,8 @@ impl Cuda {
                 scope.spawn(|| {
                     loop {
                         let next = queue.lock().unwrap_or_else(|e| e.into_inner()).next();
-                        let Some((file, expressions, operator)) = next else { return };
-                        if let Err(error) = self.build(file, &expressions, operator.as_deref()) {
+                        let Some((file, expressions, program)) = next else { return };
+                        if let Err(error) = self.build(file, &expressions, program.operator.as_deref()) {
                             failure.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(error);
                         }
                     }

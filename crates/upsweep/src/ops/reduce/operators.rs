@@ -634,10 +634,12 @@ impl<T: Number> ReduceOperator<T> for LogSumExp {
     }
 }
 
-/// The maximum, and the sum of exponentials relative to it in double-double: for the rung that adds one after the other.
+/// A number at most one below the maximum, and the sum of exponentials relative to it in double-double: for chains, which add
+/// one after the other. Where the maximum rises slowly, terms relative to itself would be made relative to another one at
+/// every step, and the roundings of that would add up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CompensatedMaxSum {
-    /// Largest element so far.
+    /// What terms are relative to; infinite or NaN if the maximum is.
     pub max: f64,
     /// Sum of `exp(x - max)`.
     pub sum: DoubleDouble,
@@ -657,8 +659,9 @@ impl<T: Number> ReduceOperator<T> for CompensatedLogSumExp {
     }
     #[inline(always)]
     fn combine(a: CompensatedMaxSum, b: CompensatedMaxSum) -> CompensatedMaxSum {
-        // As `MaxSum::merge`.
-        let max = <Max as ReduceOperator<f64>>::combine(a.max, b.max);
+        // As `MaxSum::merge`, but that `a` stays as it is where it may.
+        let most = <Max as ReduceOperator<f64>>::combine(a.max, b.max);
+        let max = if most - a.max <= 1.0 { a.max } else { most };
         let scale = |state: CompensatedMaxSum| {
             if state.max == max {
                 return state.sum;

@@ -4,9 +4,9 @@ use super::api::{ReduceDevice, Reduced, run_plan};
 #[cfg(feature = "cpu")]
 use super::cpu::{Row, WORTH_A_THREAD, parallel_rows, parallel_states};
 use super::plan::plan;
-use super::problem::ReduceProblem;
 #[cfg(feature = "cpu")]
 use super::problem::ReduceOperands;
+use super::problem::ReduceProblem;
 #[cfg(feature = "cpu")]
 use super::simd::{CHUNK, Pairwise};
 use crate::error::Result;

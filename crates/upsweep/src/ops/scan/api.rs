@@ -276,6 +276,13 @@ whole_call!(cumprod, inclusive, Prod, T::Total, "Running product, each element i
 whole_call!(cummin, inclusive, Min, T, "Smallest element so far; NaN from the first NaN on.");
 whole_call!(cummax, inclusive, Max, T, "Largest element so far; NaN from the first NaN on.");
 whole_call!(
+    logcumsumexp,
+    inclusive,
+    LogSumExp,
+    T,
+    "Logarithm of the running sum of exponentials, each element included, shifted by the maximum so far; floats only."
+);
+whole_call!(
     exclusive_sum,
     exclusive,
     Sum,

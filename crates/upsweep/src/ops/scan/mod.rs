@@ -27,7 +27,7 @@ mod simd;
 mod user;
 
 pub use api::{
-    ScanDevice, Scanned, cummax, cummin, cumprod, cumsum, exclusive_sum, linear_recurrence, run_on_host, run_plan,
+    ScanDevice, Scanned, cummax, cummin, cumprod, cumsum, exclusive_sum, linear_recurrence, logcumsumexp, run_on_host, run_plan,
     run_plan_of_two, scan, scan_by_key, scan_segments, scan_with_rung,
 };
 #[cfg(feature = "cpu")]

@@ -4,7 +4,8 @@
 use super::simd::{self, GROUP};
 use crate::ops::reduce;
 use crate::ops::reduce::operators::{
-    Accumulator, DoubleDouble, Max, Min, Number, Prod, ReduceOperator, Sum, WrappingProd, WrappingSum,
+    Accumulator, CompensatedLogSumExp, CompensatedMaxSum, DoubleDouble, LogSumExp, Max, MaxSum, Min, Number, Prod,
+    ReduceOperator, Sum, WrappingProd, WrappingSum,
 };
 use crate::types::{DType, Element, Operator, dispatch};
 
@@ -195,6 +196,55 @@ carries_its_state!(
     Max => |initial| initial, in_lanes;
 );
 
+/// Chains of sums of exponentials are carried in double-double, as those of f64 sums are.
+impl<T: Scanned> ScanOperator<T> for LogSumExp {
+    type Carry = CompensatedMaxSum;
+    fn empty() -> CompensatedMaxSum {
+        <CompensatedLogSumExp as ReduceOperator<T>>::identity()
+    }
+    #[inline(always)]
+    fn raise(state: MaxSum) -> CompensatedMaxSum {
+        CompensatedMaxSum { max: state.max, sum: DoubleDouble { high: state.sum, low: 0.0 } }
+    }
+    #[inline(always)]
+    fn join(a: CompensatedMaxSum, b: CompensatedMaxSum) -> CompensatedMaxSum {
+        <CompensatedLogSumExp as ReduceOperator<T>>::combine(a, b)
+    }
+    #[inline(always)]
+    fn lower(carry: CompensatedMaxSum) -> MaxSum {
+        MaxSum { max: carry.max, sum: carry.sum.high + carry.sum.low }
+    }
+    fn start(initial: T) -> MaxSum {
+        <Self as ReduceOperator<T>>::lift(initial, 0)
+    }
+    /// Where the group's elements lie near each other, all terms are relative to its maximum: vectors of exponentials, and
+    /// sums in lanes. How near: a prefix that the maximum stands behind is brought back by the logarithm, and what that and
+    /// the distance's own rounding cost must stay within the bound. Of f64 that is four; of the others no term may vanish in
+    /// f64, and up to eight a distance may be rounded to f32.
+    #[inline(always)]
+    fn prefix<const AVX2: bool>(states: &mut [MaxSum; GROUP]) {
+        let is_narrow = const { size_of::<T::Real>() == 4 };
+        let least = states.iter().fold(f64::INFINITY, |least, state| least.min(state.max));
+        let most = states.iter().fold(f64::NEG_INFINITY, |most, state| most.max(state.max));
+        if states.iter().any(|state| !state.max.is_finite()) || most - least > if is_narrow { 600.0 } else { 4.0 } {
+            return simd::prefix_in_turn(states, MaxSum::merge);
+        }
+        let mut sums = if is_narrow && most - least <= 8.0 {
+            states.map(|state| f64::from(reduce::simd::exp_nonpositive_f32((state.max - most) as f32)))
+        } else {
+            states.map(|state| (state.max - most).exp())
+        };
+        simd::prefix_in_lanes(&mut sums, 0.0, |a, b| a + b);
+        // The first is an element as it is, which comes out exactly.
+        for (state, sum) in states.iter_mut().zip(sums).skip(1) {
+            *state = MaxSum { max: most, sum };
+        }
+    }
+    fn total(chunk: &[T]) -> MaxSum {
+        reduce::chunk::<T, Self>(chunk, 0)
+    }
+}
+
 /// Code that is generic over element type and operator.
 pub(super) trait Visitor {
     /// What it returns.
@@ -205,6 +255,15 @@ pub(super) trait Visitor {
 
 /// Calls a visitor with the types behind the table rows; operators that do not scan were refused with the problem.
 pub(super) fn visit<V: Visitor>(operator: Operator, dtype: DType, visitor: V) -> V::Result {
+    if operator == Operator::LogSumExp {
+        // For floats only: nothing is compiled for the others.
+        return match dtype {
+            DType::F64 => visitor.visit::<f64, LogSumExp>(),
+            DType::F16 => visitor.visit::<half::f16, LogSumExp>(),
+            DType::Bf16 => visitor.visit::<half::bf16, LogSumExp>(),
+            _ => visitor.visit::<f32, LogSumExp>(),
+        };
+    }
     dispatch!(dtype, T => match operator {
         Operator::Prod => visitor.visit::<T, Prod>(),
         Operator::Min => visitor.visit::<T, Min>(),

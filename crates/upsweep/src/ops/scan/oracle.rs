@@ -10,6 +10,7 @@
 //! | sum, prod and the wrapping forms of integers | 0, modulo 2^64 (or the dtype's width) |
 //! | sum of floats | `4 u log2(n) sum\|x\|`: see [`tree_bound`] |
 //! | prod of floats | `1.01 k u \|prod\|`, `k` the number of elements that are not powers of two |
+//! | logsumexp | `4 (e + u log2(n)) + 2 u (\|max\| + L)`: see [`log_sum_exp_bound`] |
 //!
 //! and, where the accumulator is wider than the output, half a unit in the last place of the output. An output that
 //! covers one element, or none, must come out exactly. A linear recurrence has a bound of its own: see
@@ -25,7 +26,9 @@ mod recurrence;
 use super::{ScanKind, ScanProblem, Segments};
 use crate::error::{Error, Result};
 use crate::flow::HostSlice;
-use crate::ops::reduce::oracle::{Compensated, Near, Overflow, Product, half_unit, largest, map, near, product_of, tree_bound};
+use crate::ops::reduce::oracle::{
+    Compensated, Near, Overflow, Product, half_unit, largest, log_sum_exp_bound, map, near, product_of, tree_bound,
+};
 use crate::types::{DType, Element, Kind, Operator, dispatch};
 
 pub use crate::ops::reduce::oracle::Expected;
@@ -122,6 +125,7 @@ fn scan_segment<T: Element>(problem: &ScanProblem, elements: &[T]) -> Vec<Expect
         Operator::Prod if T::DTYPE.is_float() => float_products(problem, elements),
         Operator::Sum | Operator::WrappingSum => integers(problem, elements, 0, u64::wrapping_add),
         Operator::Prod | Operator::WrappingProd => integers(problem, elements, 1, u64::wrapping_mul),
+        Operator::LogSumExp => log_sum_exps(problem, elements),
         Operator::Min => extrema(problem, elements, |a, b| a < b),
         _ => extrema(problem, elements, |a, b| a > b),
     }
@@ -224,6 +228,58 @@ fn float_products<T: Element>(problem: &ScanProblem, elements: &[T]) -> Vec<Expe
     let start = problem.initial().map_or((0, Product::ONE), |x| (1, Product::ONE.times(x.to_f64())));
     let step = |(count, product): (u64, Product), x: T| (count + 1, product.times(x.to_f64()));
     walk(problem, elements, start, step, |&(count, product)| product_of(problem.dtype(), count, product))
+}
+
+/// A running sum of exponentials.
+#[derive(Clone)]
+struct Exponentials {
+    count: u64,
+    nan: bool,
+    max: f64,
+    /// What the terms are relative to: at most one below the maximum, so that terms shrink e-fold at least whenever all are
+    /// made relative to another one, and the roundings of that do not add up.
+    shift: f64,
+    sum: Compensated,
+}
+
+impl Exponentials {
+    fn none() -> Exponentials {
+        let (max, shift) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+        Exponentials { count: 0, nan: false, max, shift, sum: Compensated::default() }
+    }
+
+    fn plus(mut self, x: f64) -> Exponentials {
+        self.count += 1;
+        self.nan |= x.is_nan();
+        self.max = self.max.max(x);
+        if x.is_finite() {
+            if x > self.shift + 1.0 {
+                let before = if self.shift.is_finite() { self.sum.value() * (self.shift - x).exp() } else { 0.0 };
+                (self.shift, self.sum) = (x, Compensated::default().add(before));
+            }
+            self.sum = self.sum.add((x - self.shift).exp());
+        }
+        self
+    }
+}
+
+fn log_sum_exps<T: Element>(problem: &ScanProblem, elements: &[T]) -> Vec<Expected> {
+    let first = problem.initial();
+    let n = elements.len() as u64 + u64::from(first.is_some());
+    let output = |state: &Exponentials| {
+        if state.nan {
+            return Expected::Nan;
+        }
+        if state.count <= 1 || state.max.is_infinite() {
+            return near(state.max, 0.0);
+        }
+        let log_of_sum = state.sum.value().ln();
+        let value = state.shift + log_of_sum;
+        let bound = log_sum_exp_bound(T::DTYPE, n, state.max, value - state.max);
+        near(value, bound + half_unit(T::DTYPE, value.abs() + bound))
+    };
+    let start = first.map_or(Exponentials::none(), |x| Exponentials::none().plus(x.to_f64()));
+    walk(problem, elements, start, |state, x| state.plus(x.to_f64()), output)
 }
 
 fn extrema<T: Element>(problem: &ScanProblem, elements: &[T], better: fn(&T, &T) -> bool) -> Vec<Expected> {

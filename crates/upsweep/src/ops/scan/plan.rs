@@ -89,7 +89,7 @@ pub fn plan(problem: &ScanProblem, caps: &Caps) -> Result<ScanPlan> {
         Caps::Cuda(cuda) => format!("{} multiprocessors", cuda.multiprocessors),
     };
     let length = problem.length();
-    if problem.user().is_some() {
+    if has_other_states(problem) {
         let ways = [
             ("look_ahead", format!("one pass over {multiprocessors}, tiles staged by the copy engine")),
             ("three_phase", format!("totals, then carries, over {multiprocessors}")),
@@ -169,8 +169,8 @@ pub(super) fn claim(rung: &ScanRung, problem: &ScanProblem) -> Result<()> {
     if !claims.dtypes.is_empty() && !claims.dtypes.contains(&problem.dtype()) {
         return missing(format!("its dtypes are {}", names(claims.dtypes.iter().map(|d| d.name()))));
     }
-    if let (Some(_), Body::Cuda { schedule, .. }) = (problem.user(), &rung.body) {
-        claim_user(schedule, problem).or_else(missing)?;
+    if let (true, Body::Cuda { schedule, .. }) = (has_other_states(problem), &rung.body) {
+        claim_any_state(schedule, problem).or_else(missing)?;
     }
     if claims.forms == Forms::Whole && !problem.is_contiguous_row() {
         return missing("it scans the whole of a contiguous array".into());
@@ -197,14 +197,24 @@ pub(super) fn claim(rung: &ScanRung, problem: &ScanProblem) -> Result<()> {
     Ok(())
 }
 
-/// Whether a kernel takes an operator of the caller's own, whose state may have any size.
-fn claim_user(schedule: &Schedule, problem: &ScanProblem) -> std::result::Result<(), String> {
+/// Whether states are more than a number: those of operators of the caller's own, which may have any size, and the pairs of a
+/// logsumexp.
+fn has_other_states(problem: &ScanProblem) -> bool {
+    matches!(problem.operator(), Operator::User | Operator::LogSumExp)
+}
+
+/// Whether a kernel takes states of any size.
+fn claim_any_state(schedule: &Schedule, problem: &ScanProblem) -> std::result::Result<(), String> {
     match schedule {
         Schedule::Axes => Ok(()),
-        Schedule::ThreePhase { .. } | Schedule::LookAhead { .. } if problem.output_dtype().size() >= problem.dtype().size() => Ok(()),
-        Schedule::ThreePhase { .. } | Schedule::LookAhead { .. } => {
-            Err(format!("its results have at least the bytes of its elements, not {} of {}", problem.output_dtype(), problem.dtype()))
+        Schedule::ThreePhase { .. } | Schedule::LookAhead { .. } if problem.output_dtype().size() >= problem.dtype().size() => {
+            Ok(())
         }
+        Schedule::ThreePhase { .. } | Schedule::LookAhead { .. } => Err(format!(
+            "its results have at least the bytes of its elements, not {} of {}",
+            problem.output_dtype(),
+            problem.dtype()
+        )),
         _ => Err("its states are numbers".into()),
     }
 }
@@ -245,17 +255,21 @@ fn state_bytes(problem: &ScanProblem) -> u64 {
     let row = problem.dtype().row();
     match problem.operator() {
         Operator::Min | Operator::Max => row.size.max(4),
+        Operator::LogSumExp => 2 * row.accumulator.size(),
         _ => row.accumulator.size(),
     }
 }
 
 /// Bytes of the C++ `Carry` of a problem's operator (kernels/scan.cuh).
 fn carry_bytes(problem: &ScanProblem) -> u64 {
-    let rounding_sum = problem.operator() == Operator::Sum && problem.dtype().is_float();
-    if rounding_sum { 2 * state_bytes(problem) } else { state_bytes(problem) }
+    match problem.operator() {
+        Operator::Sum if problem.dtype().is_float() => 2 * state_bytes(problem),
+        Operator::LogSumExp => 24, // a maximum and a double-double, whatever the dtype
+        _ => state_bytes(problem),
+    }
 }
 
-/// The initial value, or the identity, as the bits of the C++ `State`.
+/// The initial value, or the identity, as the bits of the C++ `State`; of a logsumexp's, those of the maximum.
 fn initial_bits(problem: &ScanProblem) -> u64 {
     use crate::types::Kind;
     if problem.user().is_some() {
@@ -273,7 +287,7 @@ fn initial_bits(problem: &ScanProblem) -> u64 {
         (Some(initial), _) => initial.to_i128() as u64,
         (_, Kind::Float) => float(match operator {
             Operator::Min => f64::INFINITY,
-            Operator::Max => f64::NEG_INFINITY,
+            Operator::Max | Operator::LogSumExp => f64::NEG_INFINITY,
             Operator::Prod => 1.0,
             _ => 0.0,
         }),
@@ -753,5 +767,7 @@ mod tests {
         assert_eq!(bits(ScanSpec::inclusive(Operator::Max), DType::Bool), 0);
         assert_eq!(bits(ScanSpec::inclusive(Operator::Min), DType::F64), f64::INFINITY.to_bits());
         assert_eq!(bits(ScanSpec::inclusive(Operator::Prod), DType::U8), 1);
+        assert_eq!(bits(ScanSpec::inclusive(Operator::LogSumExp), DType::F64), f64::NEG_INFINITY.to_bits());
+        assert_eq!(bits(ScanSpec::exclusive_from(Operator::LogSumExp, half), DType::F16), u64::from(1.5f32.to_bits()));
     }
 }

@@ -1,16 +1,23 @@
 //! What a scan is asked to do: checked here, all errors here, no device needed.
 
+use super::user::ScanOptions;
 use crate::error::{Error, Result};
 use crate::flow::{DeviceMut, DeviceRef, HostSlice, HostSliceMut, Operand};
 use crate::ops::user::{State, User, UserOperator};
 use crate::types::{DType, Element, Kind, Layout, MAX_ELEMENTS, Operator, ReduceShape, dispatch};
-use super::user::ScanOptions;
 use std::fmt;
 
-/// The operators that scan one input: associative, and their state is one number. [`Operator::LinearRecurrence`] scans, too,
-/// over two inputs.
-pub const OPERATORS: [Operator; 6] =
-    [Operator::Sum, Operator::Prod, Operator::Min, Operator::Max, Operator::WrappingSum, Operator::WrappingProd];
+/// The operators that scan one input: associative, and their output has the type of a state's one number, or of its logarithm.
+/// [`Operator::LinearRecurrence`] scans, too, over two inputs.
+pub const OPERATORS: [Operator; 7] = [
+    Operator::Sum,
+    Operator::Prod,
+    Operator::Min,
+    Operator::Max,
+    Operator::WrappingSum,
+    Operator::WrappingProd,
+    Operator::LogSumExp,
+];
 
 /// One value of any dtype.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

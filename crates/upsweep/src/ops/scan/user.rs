@@ -8,9 +8,9 @@ use super::problem::{ScanKind, ScanProblem};
 use crate::error::Result;
 #[cfg(feature = "cpu")]
 use crate::flow::{HostSlice, HostSliceMut};
-use crate::ops::user::{State, UserOperator};
 #[cfg(feature = "cpu")]
 use crate::ops::user::{STRIPS, fronts};
+use crate::ops::user::{State, UserOperator};
 use crate::types::{Element, Layout};
 #[cfg(feature = "cpu")]
 use rayon::prelude::*;

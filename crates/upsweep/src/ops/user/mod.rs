@@ -69,6 +69,32 @@ impl<S: bytemuck::Pod + Send + Sync> State for S {}
 pub const MOST_WORDS: usize = 8;
 
 /// An operator of the caller's own over elements `T`, with state `S` and outputs `R`. Cheap to clone.
+///
+/// An exponential average, `h -> 0.5 * h + 0.5 * x`, as affine maps that follow each other, on every device:
+///
+/// ```
+/// use upsweep::device::cpu::Cpu;
+/// use upsweep::ops::scan::{ScanOptions, scan_with};
+/// use upsweep::ops::user::{DeviceText, UserOperator};
+/// let average = UserOperator::new(
+///     "average",
+///     [1.0f32, 0.0],
+///     |x: f32| [0.5, 0.5 * x],
+///     |a: [f32; 2], b: [f32; 2]| [a[0] * b[0], a[1] * b[0] + b[1]],
+///     |state| state[1],
+/// )?
+/// .with_device(&DeviceText {
+///     state: "float factor, sum;",
+///     lift: "return {0.5f, 0.5f * x};",
+///     combine: "return {a.factor * b.factor, a.sum * b.factor + b.sum};",
+///     finish: "return state.sum;",
+/// });
+/// average.check(&[1.0, -2.0, 0.25, 3.0], 1e-6)?;
+/// let x = [4.0f32, 4.0, 0.0, 8.0];
+/// let averages = scan_with(&Cpu::new(), &average, ScanOptions::default(), &x[..], None, None)?;
+/// assert_eq!(averages.values, [2.0, 3.0, 1.5, 4.75]);
+/// # Ok::<(), upsweep::Error>(())
+/// ```
 pub struct UserOperator<T, S, R> {
     facts: Facts,
     identity: S,
@@ -111,7 +137,7 @@ impl<T: Element, S: State, R: Element> UserOperator<T, S, R> {
             });
         }
         let bytes = size_of::<S>();
-        if bytes % 4 != 0 || !(1..=MOST_WORDS).contains(&(bytes / 4)) || align_of::<S>() > 8 {
+        if !bytes.is_multiple_of(4) || !(1..=MOST_WORDS).contains(&(bytes / 4)) || align_of::<S>() > 8 {
             return Err(Error::InvalidArgument {
                 argument: "identity",
                 got: format!("a state of {bytes} bytes that is aligned to {}", align_of::<S>()),

@@ -38,7 +38,9 @@ pub(super) fn of(facts: &Facts, identity: &[u8], text: &DeviceText<'_>) -> Strin
     let words = identity.as_chunks::<4>().0.iter().map(|word| format!("{:#x}u", u32::from_ne_bytes(*word)));
     let words = words.collect::<Vec<_>>().join(", ");
     let this = Operator::User.row().c_name;
-    let piece = |what: &str, body: &str| format!("#line 1 \"operator {name}, {what}\"\n{body}\n#line 1 \"behind operator {name}, {what}\"");
+    let piece = |what: &str, body: &str| {
+        format!("#line 1 \"operator {name}, {what}\"\n{body}\n#line 1 \"behind operator {name}, {what}\"")
+    };
     let rule = format!("operator {name}: the members of `state` are not those of the Rust state, which has {state_bytes} bytes");
     let lines = [
         "namespace upsweep {".into(),
