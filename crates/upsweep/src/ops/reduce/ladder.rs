@@ -302,7 +302,7 @@ pub(super) static LADDER: &[ReduceRung] = &[
         "13",
         "in_order",
         "13_in_order.cu",
-        Claims { operators: &[Operator::Sum, Operator::Max, Operator::User], ..WHOLE },
+        Claims { operators: &[Operator::Sum, Operator::User], ..WHOLE },
         Schedule::InOrder { packs: 4, blocks_per_multiprocessor: 4 },
         Explain {
             changed: "Neighbours stay neighbours: a warp takes one contiguous part of the input, a lane one pack of each 512 bytes, and every combination has the earlier elements on the left.",
