@@ -47,6 +47,7 @@ PYTHON
   step torch 200 python3 "$here/torch_softmax.py" "$out/softmax-peers.json"
   step bench_scan 200 "$upsweep" bench scan "${common[@]}" --operator sum,max --n "2^20,2^24,2^28" --peer "$out/libcub.so" \
     --out "$out/scan-bench.json"
+  step goals_scan 590 "$upsweep" bench scan "${common[@]}" --goals --peer "$out/libcub.so" --out "$out/scan-goals.json"
   step ladder_scan 200 "$upsweep" ladder scan "${common[@]}" --peer "$out/libcub.so" --out "$out/scan-ladder.json"
   step ladder_softmax 200 "$upsweep" ladder softmax "${common[@]}" --out "$out/softmax-ladder.json"
 }

@@ -29,6 +29,7 @@ const BLOCKS: &[(&str, Writer)] = &[
     ("ladder-h200", |records, op| ladder(records.ladder(op, "cuda", Some("H200")))),
     ("peers-h200", |records, op| peers(records, op, "cuda")),
     ("shapes-h200", |records, op| shapes(records.last(op, Kind::Shapes, "cuda", Some("H200")))),
+    ("goals-h200", |records, op| goals(records.last(op, Kind::Goals, "cuda", Some("H200")))),
     ("ladder-cpu", |records, op| ladder(records.ladder(op, "cpu", None))),
     ("peers-cpu", |records, op| peers(records, op, "cpu")),
     ("operators", |_, _| operators()),
@@ -304,6 +305,32 @@ fn peers(records: &Records, op: &str, device: &str) -> String {
         table(&head, &rows),
         origin(path, record)
     )
+}
+
+/// The project's own figures, met and not met alike, and the fastest other library of the same run.
+fn goals(record: Option<&(String, Record)>) -> String {
+    let Some((path, record)) = record else { return format!("{NOT_MEASURED}\n") };
+    let mut rows = vec![];
+    for (row, goal) in record.rows.iter().filter_map(|row| Some((row, row.goal?))) {
+        let same = |other: &&Row| {
+            other.goal.is_none() && (&other.operator, &other.dtype, &other.shape) == (&row.operator, &row.dtype, &row.shape)
+        };
+        let others = record.rows.iter().filter(same).filter_map(|other| Some((other.seconds?, other.rung.as_str())));
+        let fastest = others.min_by(|a, b| a.0.total_cmp(&b.0));
+        let ratio = fastest.zip(row.seconds).map(|((theirs, name), ours)| format!("{:.2} ({name})", theirs / ours));
+        let met = goal.is_met(row).map(|met| if met { "yes" } else { "no" }.to_string());
+        rows.push(vec![
+            format!("{} of {} {}", row.operator, row.shape, row.dtype),
+            row.rung.clone(),
+            or_dash(row.seconds.map(milliseconds)),
+            or_dash(row.percent_of_ceiling.map(|percent| format!("{percent:.1}"))),
+            goal.to_string(),
+            or_dash(met),
+            or_dash(ratio),
+        ]);
+    }
+    let head = ["work", "rung", "ms", "% of the copy", "goal", "met", "fastest other library / upsweep"];
+    format!("{}\n{}", table(&head, &rows), origin(path, record))
 }
 
 /// The list of shapes: how far the points are from the least, and which stand out.

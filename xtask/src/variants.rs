@@ -93,7 +93,8 @@ fn own_choice<O: Judged>(caps: &Caps, variants: &mut Variants) -> Result<()> {
 }
 
 fn other_blocks<O: Judged>(caps: &Caps, variants: &mut Variants) -> Result<()> {
-    for problem in O::lowering_problems()? {
+    // What lies beside the elements changes how a lane reads, not how a block meets: one input is enough for CI's time.
+    for problem in O::lowering_problems()?.into_iter().filter(|problem| problem.second_input().is_none()) {
         for rung in cuda_rungs::<O>() {
             for block in block_sizes(rung, &problem, caps) {
                 let plan = Plan::with_rung(&problem, caps, rung, Tuning { block }, String::new())?;

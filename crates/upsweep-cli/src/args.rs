@@ -235,7 +235,8 @@ pub struct LadderArgs {
     /// Dtype of the elements
     #[arg(long, value_parser = parse_dtype, default_value = "f32")]
     pub dtype: DType,
-    /// Operator; the operation's first if left out (see `upsweep list`)
+    /// Operator; the operation's first if left out (see `upsweep list`); of scans also sum_by_key, sum_in_segments_of_1024 and
+    /// the like
     #[arg(long)]
     pub operator: Option<String>,
     /// Seed of the inputs; a fresh one, printed, if left out
@@ -271,6 +272,9 @@ pub struct BenchArgs {
     /// cost more than their neighbours
     #[arg(long)]
     pub shapes: bool,
+    /// The problems for which the project has set itself figures on an H200, and whether they are met
+    #[arg(long, conflicts_with_all = ["n", "shapes", "operator", "dtype"])]
+    pub goals: bool,
     /// Leave larger shapes of the list out; default 2^28 on CUDA and 2^22 on the CPU
     #[arg(long, value_parser = parse_count, value_name = "COUNT", requires = "shapes")]
     pub up_to: Option<u64>,

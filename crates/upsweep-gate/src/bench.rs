@@ -4,6 +4,7 @@ use crate::candidate::rung_name;
 use crate::climb::{best_ceiling, finish_row, judge_figures, measure_ceiling, refuse_row, request, row_of, settle_ceilings};
 use crate::error::{GateError, Result};
 use crate::findings::findings;
+use crate::goals::{Figure, Goal};
 use crate::judged::{Judged, Traffic};
 use crate::points::Point;
 use crate::record::{Kind, Least, Record};
@@ -26,6 +27,8 @@ pub struct BenchOptions {
     pub dtypes: Vec<DType>,
     /// Sizes, shapes and places.
     pub points: Vec<Point>,
+    /// Problems with figures of their own, after those.
+    pub goals: Vec<Goal>,
     /// Other libraries, timed on the same problems.
     pub peers: Vec<PathBuf>,
     /// Timed calls of a row.
@@ -35,21 +38,33 @@ pub struct BenchOptions {
 }
 
 impl BenchOptions {
-    fn problems<O: Judged>(&self) -> Result<Vec<(Point, O::Problem)>> {
+    fn problems<O: Judged>(&self) -> Result<Vec<Asked<'_, O>>> {
         let mut problems = vec![];
         for operator in &self.operators {
             for &dtype in &self.dtypes {
                 for point in &self.points {
                     match O::problem_at(operator, dtype, point) {
-                        Ok(problem) => problems.push((*point, problem)),
+                        Ok(problem) => problems.push(Asked { operator, point: *point, problem, goal: None }),
                         Err(GateError::Library(upsweep::Error::UnsupportedDType { .. })) => {}
                         Err(other) => return Err(other),
                     }
                 }
             }
         }
+        for Goal { operator, dtype, point, figure } in &self.goals {
+            let problem = O::problem_at(operator, *dtype, point)?;
+            problems.push(Asked { operator, point: *point, problem, goal: Some(*figure) });
+        }
         Ok(problems)
     }
+}
+
+/// A row that is to be.
+struct Asked<'a, O: Judged> {
+    operator: &'a str,
+    point: Point,
+    problem: O::Problem,
+    goal: Option<Figure>,
 }
 
 /// Verifies and times the planner's choice for each problem. Every row stands beside the least time that the device needs for
@@ -76,21 +91,23 @@ pub fn bench<O: Judged>(
     options.peers.iter().try_for_each(|peer| target.open_peer(peer))?;
     let mut record = context.record(Kind::Bench, target, options.seed);
     let caps = target.caps();
-    let plans = problems.iter().map(|(_, problem)| Ok(O::plan(problem, &caps)?)).collect::<Result<Vec<_>>>()?;
+    let plans = problems.iter().map(|asked| Ok(O::plan(&asked.problem, &caps)?)).collect::<Result<Vec<_>>>()?;
     target.prefetch(&plans)?;
     let mut traffics: Vec<Traffic> = vec![];
-    for traffic in problems.iter().map(|(_, problem)| O::traffic(problem)) {
+    for traffic in problems.iter().map(|asked| O::traffic(&asked.problem)) {
         if !traffics.contains(&traffic) {
             traffics.push(traffic);
             record.ceilings.extend(measure_ceiling(target, traffic, LAUNCH_FLOOR_BYTES, options.repeats)?);
         }
     }
     let total = problems.len() as u64;
-    for (done, ((point, problem), plan)) in problems.into_iter().zip(plans).enumerate() {
+    for (done, (Asked { operator, point, problem, goal }, plan)) in problems.into_iter().zip(plans).enumerate() {
         let shape = point.to_string();
         progress(Progress { done: done as u64, total, what: format!("{problem}, shape {shape}") });
         let mut row = row_of(target, &problem, &rung_name(plan.rung), shape.clone());
+        row.operator = operator.into();
         row.point = Some(point);
+        row.goal = goal;
         let request = request(target, options.repeats, options.seed);
         let timed = Evidence::at(&problem, point.placement, options.seed)
             .and_then(|evidence| verify_plan(target, &plan, &evidence))
@@ -135,6 +152,20 @@ pub fn bench_shapes<O: Judged>(
     Ok(Record { kind: Kind::Shapes, findings: Some(findings(&record.rows)), ..record })
 }
 
+/// As [`bench()`], of problems that have figures to meet alone.
+///
+/// # Errors
+/// As [`bench()`].
+pub fn bench_goals<O: Judged>(
+    target: &mut dyn Target<O>,
+    options: &BenchOptions,
+    context: &Context,
+    progress: OnProgress<'_>,
+) -> Result<Record> {
+    let record = bench(target, options, context, progress)?;
+    Ok(Record { kind: Kind::Goals, ..record })
+}
+
 /// Each of our timed rows in multiples of the least that the device needs.
 fn stand_beside_the_least(record: &mut Record) {
     for row in record.rows.iter_mut().filter(|row| row.point.is_some()) {
@@ -164,6 +195,7 @@ mod tests {
             operators: vec!["sum".into(), "logsumexp".into()],
             dtypes: vec![DType::F32, DType::I32],
             points: vec![Point::whole(1000), Point::rows(10, 33), Point::columns(33, 10)],
+            goals: vec![],
             peers: vec![],
             repeats: 2,
             seed: 5,
@@ -185,6 +217,29 @@ mod tests {
         ));
     }
     #[test]
+    fn problems_with_goals_carry_their_figures_into_the_record() {
+        let Caps::Cpu(caps) = Cpu::new().caps().clone() else { unreachable!("the CPU is no CUDA device") };
+        let mut target = CpuTarget::new(caps);
+        let goals = vec![
+            Goal::microseconds("sum_in_segments_of_8", DType::F32, Point::whole(1000), 1e9),
+            Goal::microseconds("linear_recurrence", DType::F64, Point::whole(1000), 1e-9),
+            Goal::microseconds("exclusive_sum", DType::I32, Point::columns(33, 10), 1e9),
+            Goal::microseconds("sum_by_key", DType::F32, Point::whole(1000), 1e9),
+        ];
+        let options =
+            BenchOptions { operators: vec![], dtypes: vec![], points: vec![], goals, peers: vec![], repeats: 2, seed: 7 };
+        let record = bench_goals::<Scan>(&mut target, &options, &Context::default(), &mut |_| {}).unwrap();
+        assert_eq!(record.kind, Kind::Goals);
+        let met: Vec<_> = record.rows.iter().map(|row| row.goal.and_then(|goal| goal.is_met(row))).collect();
+        assert_eq!(met, [Some(true), Some(false), Some(true), Some(true)], "{:#?}", record.rows);
+        assert_eq!(record.rows[0].operator, "sum_in_segments_of_8");
+        // The list itself asks for what exists.
+        for Goal { operator, dtype, point, .. } in Scan::goals() {
+            assert!(Scan::problem_at(operator, dtype, &point).is_ok(), "{operator} {dtype} {point}");
+        }
+    }
+
+    #[test]
     fn shapes_off_aligned_addresses_are_verified_timed_and_compared() {
         let Caps::Cpu(caps) = Cpu::new().caps().clone() else { unreachable!("the CPU is no CUDA device") };
         let mut target = CpuTarget::new(caps);
@@ -197,8 +252,15 @@ mod tests {
             aligned.placed(3, 2),
             Point::columns(64, 16),
         ];
-        let options =
-            BenchOptions { operators: vec!["sum".into()], dtypes: vec![DType::F32], points, peers: vec![], repeats: 2, seed: 6 };
+        let options = BenchOptions {
+            operators: vec!["sum".into()],
+            dtypes: vec![DType::F32],
+            points,
+            goals: vec![],
+            peers: vec![],
+            repeats: 2,
+            seed: 6,
+        };
         let record = bench_shapes::<Scan>(&mut target, &options, &Context::default(), &mut |_| {}).unwrap();
         assert_eq!((record.kind, record.rows.len()), (Kind::Shapes, 6));
         for (row, point) in record.rows.iter().zip(&options.points) {

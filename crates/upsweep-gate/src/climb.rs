@@ -82,10 +82,11 @@ pub fn climb<O: Judged>(
         step(format!("ceiling: {} of {bytes} bytes", traffic.name()));
         record.ceilings.extend(measure_ceiling(target, *traffic, *bytes, options.repeats)?);
     }
-    for (shape, problem) in &problems {
+    for ((shape, problem), operator) in problems.iter().zip(&options.operators) {
         let evidence = Evidence::new(problem, options.seed)?;
         for candidate in &candidates {
             let mut row = row_of(target, problem, &candidate.name(), shape.clone());
+            row.operator.clone_from(operator);
             step(format!("{}: {problem}", candidate.name()));
             match time_candidate(target, candidate, problem, &evidence, options) {
                 Ok((timing, block)) => {

@@ -7,6 +7,7 @@ use crate::candidate::Candidate;
 use crate::cases::{Form, Level};
 use crate::error::{GateError, Result};
 use crate::families::Family;
+use crate::goals::Goal;
 use crate::points::Point;
 pub use crate::record::Traffic;
 use crate::target::Input;
@@ -32,6 +33,16 @@ pub trait Judged: Op {
 
     /// The points of a benchmark on a CUDA device, where nothing is asked.
     fn cuda_sweep() -> Vec<Point>;
+
+    /// The figures that the project has set itself on an H200.
+    fn goals() -> Vec<Goal> {
+        vec![]
+    }
+
+    /// Whether a name asks for something that [`Judged::problem_at`] knows: an operator, or a form of one.
+    fn can_be_timed(name: &str) -> bool {
+        Self::operators().contains(&name)
+    }
 
     /// The operator of a problem, by its name.
     fn operator_of(problem: &Self::Problem) -> &'static str;

@@ -31,6 +31,7 @@ pub mod cuda;
 mod error;
 pub mod families;
 pub mod findings;
+pub mod goals;
 pub mod judged;
 pub mod pairwise;
 pub mod points;

@@ -3,6 +3,7 @@
 //! Everything the command prints is in its record, so a table can be made again without the device.
 
 use crate::findings::Findings;
+use crate::goals::Figure;
 use crate::points::Point;
 use crate::statistics::Spread;
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,8 @@ pub enum Kind {
     Bench,
     /// The planner's choice over the whole list of shapes.
     Shapes,
+    /// The planner's choice for problems that have figures to meet.
+    Goals,
     /// The document's nine boxes.
     Checklist,
     /// Other libraries beside ours.
@@ -263,6 +266,9 @@ pub struct Row {
     /// Of the ceiling at the same number of bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent_of_ceiling: Option<f64>,
+    /// What the row's time should be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Figure>,
     /// What the device needs at least, of the rows that have a point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least: Option<Least>,

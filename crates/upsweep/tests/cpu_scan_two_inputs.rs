@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use upsweep::Error;
 use upsweep::device::caps::{Caps, CudaCaps, DeviceKind};
 use upsweep::device::cpu::Cpu;
-use upsweep::flow::{Body, HostSlice, Op, Rung};
+use upsweep::flow::{Arg, Body, HostSlice, Op, Rung, Step};
 use upsweep::ops::scan::oracle::{Expected, linear_recurrence_bound, reference};
 use upsweep::ops::scan::{self, OPERATORS, Scan, ScanKind, ScanOperands, ScanProblem, ScanSpec};
 use upsweep::types::{DType, Element, Layout, Operator, dispatch};
@@ -475,24 +475,48 @@ fn wrong_second_inputs_are_typed_errors_with_their_names() {
 }
 
 #[test]
-fn what_no_kernel_does_is_refused_on_cuda_devices_with_a_reason() {
+fn scans_of_two_inputs_are_planned_for_every_cuda_device() {
     let sum = ScanSpec::inclusive(Operator::Sum);
+    let specs = [ScanSpec::inclusive(RECURRENCE), sum.by_key(DType::I32), sum.by_offsets(3).reversed()];
+    let reads = |args: &[Arg]| args.iter().any(|arg| matches!(arg, Arg::Input { operand: 1, .. }));
+    for (spec, n, caps) in specs.into_iter().flat_map(|spec| {
+        [1, 1000, 1 << 20].into_iter().flat_map(move |n| CudaCaps::known().into_iter().map(move |caps| (spec, n, caps)))
+    }) {
+        let problem = ScanProblem::whole(spec, DType::F32, n).unwrap();
+        let copies = caps.compute >= (9, 0);
+        let plan = scan::plan(&problem, &Caps::Cuda(caps)).unwrap();
+        let in_registers = spec.operator == RECURRENCE && n <= 1000;
+        let expected = if in_registers {
+            "rows"
+        } else if copies {
+            "look_ahead"
+        } else {
+            "three_phase"
+        };
+        assert_eq!(plan.rung.name, expected, "{plan}");
+        let launches = || plan.program.iter().flat_map(|program| &program.steps).map(|Step::Launch(launch)| launch);
+        assert!(launches().any(|launch| reads(&launch.args)), "{plan}");
+        // Keys and offsets become bits, for whole tiles, before anything is scanned.
+        let first = launches().next().unwrap();
+        assert_eq!(first.kernel.expression.contains("scan_heads_of"), spec.operator != RECURRENCE, "{plan}");
+        assert!(spec.operator == RECURRENCE || plan.scratch_bytes() >= n / 8, "{plan}");
+    }
+}
+
+#[test]
+fn rungs_that_read_one_array_refuse_a_second_with_a_reason() {
     let specs = [
-        (ScanSpec::inclusive(RECURRENCE), "coefficients"),
-        (sum.by_key(DType::I32), "keys"),
-        (sum.by_offsets(3), "offsets"),
-        (ScanSpec::inclusive_from(Operator::Sum, 1.0f32), "identity"),
+        (ScanSpec::inclusive(RECURRENCE), "coefficients", vec!["three_phase", "axes", "look_ahead", "rows", "columns"]),
+        (ScanSpec::inclusive(Operator::Sum).by_key(DType::I32), "segments", vec!["three_phase", "look_ahead"]),
     ];
-    for (spec, word) in specs {
-        for n in [0, 1, 1000, 1 << 20] {
-            let problem = ScanProblem::whole(spec, DType::F32, n).unwrap();
-            for caps in CudaCaps::known() {
-                let error = scan::plan(&problem, &Caps::Cuda(caps)).unwrap_err();
-                assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains(word), "{error}");
-            }
-            for rung in Scan::ladder().iter().filter(|rung| rung.device() == DeviceKind::Cuda) {
-                let refused = Scan::claim(rung, &problem);
-                assert!(matches!(refused, Err(Error::NotClaimed { .. })), "{}: {refused:?}", rung.id());
+    for (spec, word, taking) in specs {
+        let problem = ScanProblem::whole(spec, DType::F32, 100).unwrap();
+        for rung in Scan::ladder().iter().filter(|rung| rung.device() == DeviceKind::Cuda && !taking.contains(&rung.name)) {
+            match Scan::claim(rung, &problem) {
+                Err(Error::NotClaimed { why, .. }) => {
+                    assert!(why.contains(word) || why.contains("operators are") || why.contains("axis before the last"), "{why}");
+                }
+                other => panic!("{}: {other:?}", rung.id()),
             }
         }
     }

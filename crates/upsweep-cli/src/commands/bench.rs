@@ -5,7 +5,7 @@ use crate::args::BenchArgs;
 use crate::device::Device;
 use crate::output::Report;
 use upsweep::device::caps::DeviceKind;
-use upsweep_gate::bench::{BenchOptions, bench, bench_shapes};
+use upsweep_gate::bench::{BenchOptions, bench, bench_goals, bench_shapes};
 use upsweep_gate::judged::Judged;
 use upsweep_gate::points::shapes;
 use upsweep_gate::record::Record;
@@ -31,10 +31,11 @@ fn largest_shape(kind: DeviceKind) -> u64 {
 }
 
 fn measure<O: Judged>(args: &BenchArgs, device: &Device) -> anyhow::Result<Record> {
-    args.operator.iter().try_for_each(|operator| super::known_operator::<O>(Some(operator)))?;
+    args.operator.iter().try_for_each(|operator| super::timed_operator::<O>(Some(operator)))?;
     let mut target = device.target::<O>()?;
     let options = BenchOptions {
         operators: match &args.operator[..] {
+            _ if args.goals => vec![],
             [] => O::typical_operators().iter().map(|operator| operator.to_string()).collect(),
             asked => asked.to_vec(),
         },
@@ -45,11 +46,16 @@ fn measure<O: Judged>(args: &BenchArgs, device: &Device) -> anyhow::Result<Recor
             ([], DeviceKind::Cuda) => O::cuda_sweep(),
             (sizes, _) => sizes.iter().map(|n| O::point_of_size(*n)).collect(),
         },
+        goals: if args.goals { O::goals() } else { vec![] },
         peers: args.peer.clone(),
         repeats: args.repeats.unwrap_or_else(|| ladder::default_repeats(device)),
         seed: seed(args.seed),
     };
     let bar = Bar::new();
-    let measure = if args.shapes { bench_shapes::<O> } else { bench::<O> };
+    let measure = match (args.shapes, args.goals) {
+        (true, _) => bench_shapes::<O>,
+        (_, true) => bench_goals::<O>,
+        _ => bench::<O>,
+    };
     Ok(measure(&mut *target, &options, &context(), &mut |progress| bar.show(progress))?)
 }

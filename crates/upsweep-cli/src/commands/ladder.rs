@@ -55,7 +55,7 @@ pub fn run(args: &LadderArgs) -> anyhow::Result<()> {
 
 /// Climbs one operation's ladder.
 fn measure<O: Judged>(args: &LadderArgs, device: &Device) -> anyhow::Result<Record> {
-    super::known_operator::<O>(args.operator.as_deref())?;
+    super::timed_operator::<O>(args.operator.as_deref())?;
     let operator = args.operator.clone().unwrap_or_else(|| O::operators()[0].to_string());
     let mut target = device.target::<O>()?;
     let options = ClimbOptions {

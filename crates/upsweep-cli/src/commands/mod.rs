@@ -31,8 +31,17 @@ pub(crate) use of_op;
 
 /// Refuses an operator that an operation does not have.
 pub(crate) fn known_operator<O: upsweep_gate::judged::Judged>(operator: Option<&str>) -> anyhow::Result<()> {
+    check_operator::<O>(operator, |name| O::operators().contains(&name))
+}
+
+/// Refuses what cannot be timed.
+pub(crate) fn timed_operator<O: upsweep_gate::judged::Judged>(operator: Option<&str>) -> anyhow::Result<()> {
+    check_operator::<O>(operator, O::can_be_timed)
+}
+
+fn check_operator<O: upsweep_gate::judged::Judged>(operator: Option<&str>, knows: fn(&str) -> bool) -> anyhow::Result<()> {
     match operator {
-        Some(name) if !O::operators().contains(&name) => Err(crate::failure::Failure::Usage(format!(
+        Some(name) if !knows(name) => Err(crate::failure::Failure::Usage(format!(
             "`{name}` is not an operator of {}; allowed are {}",
             O::NAME,
             O::operators().join(", ")

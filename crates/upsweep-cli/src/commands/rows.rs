@@ -127,7 +127,9 @@ fn microseconds(spread: &Spread) -> String {
 pub(super) fn bench(record: &Record) -> Section {
     let eager = record.rows.iter().any(|row| row.eager_seconds.is_some());
     let host = record.rows.iter().any(|row| row.host.is_some());
+    let goals = record.rows.iter().any(|row| row.goal.is_some());
     let mut columns = vec!["operator", "dtype", "shape", "rung", "ms", "GB/s", "% of peak", "% of ceiling", "x least"];
+    columns.extend(goals.then_some(["goal", "met"]).into_iter().flatten());
     columns.extend(eager.then_some("eager ms"));
     columns.extend(host.then_some(["enqueue us", "raw launch us"]).into_iter().flatten());
     columns.extend(["error/bound", "marks"]);
@@ -136,6 +138,11 @@ pub(super) fn bench(record: &Record) -> Section {
         let mut cells = vec![row.operator.clone(), row.dtype.clone(), row.shape.clone(), row.rung.clone()];
         cells.extend(measures(row));
         cells.push(optional(row.times_least, |times| format!("{times:.2}")));
+        if goals {
+            cells.push(row.goal.map_or_else(|| "-".into(), |goal| goal.to_string()));
+            let met = row.goal.and_then(|goal| goal.is_met(row));
+            cells.push(met.map_or("-", |met| if met { "yes" } else { "no" }).into());
+        }
         cells.extend(eager.then(|| optional(row.eager_seconds, milliseconds)));
         if host {
             let spreads = row.host.map(|host| [host.enqueue, host.raw_launch]);

@@ -13,6 +13,7 @@ use crate::candidate::Candidate;
 use crate::cases::Level;
 use crate::error::Result;
 use crate::families::{Family, Rows};
+use crate::goals::Goal;
 use crate::judged::{Fault, Huge, Judged, PeerProblem, Traffic, unknown_operator};
 use crate::points::Point;
 use crate::target::Input;
@@ -31,6 +32,20 @@ fn operators() -> impl Iterator<Item = Operator> {
 fn operator(name: &str) -> Result<Operator> {
     let known = operators().find(|operator| operator.name() == name);
     known.ok_or_else(|| unknown_operator::<Scan>(name))
+}
+
+/// What a name asks of `n` elements: an operator's, `exclusive_sum`, `sum_by_key` (keys of i32), or `sum_in_segments_of_1024` (offsets of
+/// segments of so many elements on average).
+fn asked(name: &str, n: u64) -> Result<ScanSpec> {
+    let mean = name.rsplit_once("_in_segments_of_").and_then(|(plain, mean)| Some((plain, mean.parse::<u64>().ok()?)));
+    match (name.strip_suffix("_by_key"), mean) {
+        (Some(plain), _) => Ok(ScanSpec::inclusive(operator(plain)?).by_key(DType::I32)),
+        (_, Some((plain, mean @ 1..))) => Ok(ScanSpec::inclusive(operator(plain)?).by_offsets(n.div_ceil(mean))),
+        _ => match name.strip_prefix("exclusive_") {
+            Some(plain) => Ok(ScanSpec::exclusive(operator(plain)?)),
+            None => Ok(ScanSpec::inclusive(operator(name)?)),
+        },
+    }
 }
 
 fn first_input(problem: &ScanProblem, family: Family, seed: u64, shift: u64) -> Result<Input> {
@@ -62,6 +77,42 @@ impl Judged for Scan {
 
     fn operator_of(problem: &ScanProblem) -> &'static str {
         problem.operator().name()
+    }
+
+    fn goals() -> Vec<Goal> {
+        use DType::{Bf16, F16, F32, F64, I32, I64};
+        let whole = |exponent: u32| Point::whole(1 << exponent);
+        let percent = |operator, dtype, point, least| Goal::percent(operator, dtype, point, least);
+        let mut goals = vec![
+            percent("sum", F32, whole(28), 99.0),
+            percent("exclusive_sum", F32, whole(28), 99.0),
+            percent("wrapping_sum", I32, whole(28), 99.0),
+            percent("sum", F32, whole(30), 99.0),
+            Goal::microseconds("sum", F32, whole(24), 38.0),
+            Goal::microseconds("sum", F32, whole(20), 6.2),
+            Goal::microseconds("sum", F32, whole(16), 3.4),
+            percent("sum", I64, whole(28), 97.0),
+            percent("sum", F64, whole(28), 97.0),
+            percent("sum", F16, whole(28), 92.0),
+            percent("sum", Bf16, whole(28), 92.0),
+            percent("max", F32, whole(28), 95.0),
+            percent("linear_recurrence", F32, whole(28), 95.0),
+            percent("sum", I32, whole(28), 95.0),
+            percent("sum_by_key", F32, whole(28), 90.0),
+        ];
+        for in_segments in ["sum_in_segments_of_8", "sum_in_segments_of_1024", "sum_in_segments_of_1048576"] {
+            goals.push(percent(in_segments, F32, whole(28), 85.0));
+        }
+        let shapes = [(1 << 16, 1 << 12, 97.0), (1 << 20, 1 << 7, 97.0), (1 << 7, 1 << 20, 95.0), (1 << 14, 1 << 14, 97.0)];
+        for (rows, columns, least) in shapes {
+            goals.push(percent("sum", F32, Point::rows(rows, columns), least));
+        }
+        goals.extend(shapes.map(|(rows, columns, _)| percent("sum", F32, Point::columns(rows, columns), 93.0)));
+        goals
+    }
+
+    fn can_be_timed(name: &str) -> bool {
+        asked(name, 1).is_ok()
     }
 
     fn elements(problem: &ScanProblem) -> u64 {
@@ -121,7 +172,22 @@ impl Judged for Scan {
 
     fn lowering_problems() -> Result<Vec<ScanProblem>> {
         let mut problems = vec![];
+        // Keys of every width, and offsets.
+        let second = [DType::U8, DType::I32, DType::U64].map(Some).into_iter().chain([None]);
+        let segmented = |spec: ScanSpec, keys: Option<DType>| keys.map_or(spec.by_offsets(9), |dtype| spec.by_key(dtype));
         for operator in OPERATORS {
+            for dtype in DType::all().filter(|dtype| operator.accepts(*dtype)) {
+                let inclusive = ScanSpec::inclusive(operator);
+                for (spec, length) in
+                    [(inclusive, 1 << 17), (inclusive, 1 << 28), (inclusive.reversed(), 1 << 17), (inclusive.reversed(), 1 << 28)]
+                {
+                    for keys in second.clone() {
+                        problems.push(ScanProblem::whole(segmented(spec, keys), dtype, length)?);
+                    }
+                }
+            }
+        }
+        for operator in OPERATORS.into_iter().chain([Operator::LinearRecurrence]) {
             for dtype in DType::all().filter(|dtype| operator.accepts(*dtype)) {
                 let inclusive = ScanSpec::inclusive(operator);
                 for spec in [inclusive, inclusive.reversed(), ScanSpec::exclusive(operator)] {
@@ -161,6 +227,6 @@ impl Judged for Scan {
 
     fn problem_at(name: &str, dtype: DType, point: &Point) -> Result<ScanProblem> {
         let (layout, axis) = point.layout()?;
-        Ok(ScanProblem::new(ScanSpec::inclusive(operator(name)?), dtype, &layout, axis)?)
+        Ok(ScanProblem::new(asked(name, point.elements())?, dtype, &layout, axis)?)
     }
 }

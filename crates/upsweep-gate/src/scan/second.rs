@@ -181,9 +181,14 @@ pub(super) fn usual(problem: &ScanProblem, seed: u64, shift: u64) -> Result<Opti
         Segments::Rows => Ok(None),
         Segments::Keys(dtype) => Second::Keys(dtype, Runs::Long).make(problem, seed, shift),
         Segments::Offsets { count } => {
-            let inner = (1..count).map(|cut| hash(seed, cut) % (problem.length() + 1));
-            let mut offsets: Vec<u64> = std::iter::once(0).chain(inner).chain((count > 0).then_some(problem.length())).collect();
-            offsets.par_sort_unstable();
+            // A cut somewhere in each of as many equal parts, so that they rise: segments of 1 element to twice the mean.
+            let (length, part) = (problem.length(), (problem.length() / count.max(1)).max(1));
+            let inner = |cut: u64| {
+                let first = (u128::from(cut) * u128::from(length) / u128::from(count)) as u64;
+                (first + hash(seed, cut) % part).min(length)
+            };
+            let inner: Vec<u64> = (1..count.max(1)).into_par_iter().map(inner).collect();
+            let offsets: Vec<u64> = std::iter::once(0).chain(inner).chain((count > 0).then_some(length)).collect();
             Ok(Some(offsets_of(&offsets, shift)?))
         }
     }

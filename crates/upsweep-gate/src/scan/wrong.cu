@@ -46,6 +46,45 @@ UPSWEEP_KERNEL wrong_cumsum_in_i32(const i32* input, u64 n, i64* output) {
   }
 }
 
+// A linear recurrence from 0 on; COMMUTED: tiles of 1024 whose carries are joined with the later one first; SHIFTED: an element
+// with its predecessor's coefficient.
+template <bool COMMUTED, bool SHIFTED> UPSWEEP_KERNEL wrong_recurrence(const float* input, u64 n, float* output, const float* coefficients) {
+  double product = 1.0, value = 0.0, carry_product = 1.0, carry_value = 0.0;  // of the tile so far, of the tiles before it
+  for (u64 i = 0; i < n; ++i) {
+    if (COMMUTED && i % 1024 == 0) {
+      carry_value = carry_product * value + carry_value;
+      carry_product *= product;
+      product = 1.0;
+      value = 0.0;
+    }
+    const double a = coefficients[SHIFTED && i > 0 ? i - 1 : i];
+    value = a * value + double(input[i]);
+    product *= a;
+    output[i] = float(product * carry_value + value);
+  }
+}
+
+// Running sums of segments; a segment that begins with a tile of 1024 goes on from the tile before.
+UPSWEEP_KERNEL wrong_key_head_lost(const float* input, u64 n, float* output, const i32* keys) {
+  double sum = 0.0;
+  for (u64 i = 0; i < n; ++i) {
+    if (i % 1024 != 0 && keys[i] != keys[i - 1]) sum = 0.0;
+    sum += double(input[i]);
+    output[i] = float(sum);
+  }
+}
+
+// Running sums of segments that begin one element late.
+UPSWEEP_KERNEL wrong_offsets_off_by_one(const float* input, u64 n, float* output, const u64* offsets) {
+  double sum = 0.0;
+  u64 next = 0;  // the first offset that is not met yet
+  for (u64 i = 0; i < n; ++i) {
+    for (; offsets[next] < i; ++next) sum = 0.0;
+    sum += double(input[i]);
+    output[i] = float(sum);
+  }
+}
+
 // Flags and values of the tiles, cleared.
 UPSWEEP_KERNEL wrong_clear(u64* words, u64 count) {
   for (u64 i = 0; i < count; ++i) words[i] = 0;

@@ -77,31 +77,31 @@ pub(super) fn faults() -> Vec<Fault<Scan>> {
         fault(
             "recurrence_commuted",
             "the carry is combined with a tile's total in the wrong order: the later one first",
-            CPU,
+            BOTH,
             Case::recurrence(F32, Family::Signed, Coefficients::Fading, 4097),
         ),
         fault(
             "recurrence_coefficients_shifted",
             "an element meets its predecessor's coefficient",
-            CPU,
+            BOTH,
             Case::recurrence(F32, Family::Signed, Coefficients::Fading, 257),
         ),
         fault(
             "recurrence_initial_state_ignored",
             "the states begin with 0 whatever was asked",
-            CPU,
+            BOTH,
             with(Mode::InclusiveFrom, Case::recurrence(F32, Family::Signed, Coefficients::Fading, 257)),
         ),
         fault(
             "key_head_lost_at_edge",
             "a segment that begins with a tile of 1024 goes on from the tile before",
-            CPU,
+            BOTH,
             Case { second: Second::Keys(I32, Runs::AtEdges), ..whole(Sum, F32, Family::Signed, 4097) },
         ),
         fault(
             "offsets_off_by_one",
             "segments begin one element late",
-            CPU,
+            BOTH,
             Case { second: Second::Offsets(Runs::Short), ..whole(Sum, F32, Family::Signed, 1025) },
         ),
         fault(

@@ -8,6 +8,9 @@ use upsweep::ops::scan::{Scan, ScanProblem, ScanRung, Schedule};
 
 const FILE: KernelFile = KernelFile::cuda("upsweep-gate/src/scan/wrong.cu", include_str!("wrong.cu"));
 
+/// The lowerings here read no schedule, but a claim does: this one is of kernels that take second inputs of every sort.
+const UNUSED: Schedule = Schedule::LookAhead { warps: 0, tile_bytes: 0, rows: 0, ring_bytes: 0, group: 0 };
+
 const fn rung(name: &'static str) -> ScanRung {
     Rung {
         number: "wrong",
@@ -21,7 +24,7 @@ const fn rung(name: &'static str) -> ScanRung {
             cost: "None that is measured: a kernel that is rejected has no time.",
             source: "upsweep, negative controls",
         },
-        body: Body::Cuda { file: FILE, schedule: Schedule::Axes },
+        body: Body::Cuda { file: FILE, schedule: UNUSED },
     }
 }
 
@@ -37,7 +40,9 @@ fn operands(problem: &ScanProblem) -> Vec<Arg> {
 }
 
 fn one_thread(kernel: &str, problem: &ScanProblem) -> Result<Program> {
-    let steps = vec![launch(kernel, 1, operands(problem))];
+    let mut args = operands(problem);
+    args.extend(problem.second_input().map(|_| Arg::Input { operand: 1, bytes: 0 }));
+    let steps = vec![launch(kernel, 1, args)];
     Ok(Program { steps, scratch_bytes: 0, ..Program::default() })
 }
 
@@ -60,6 +65,11 @@ static ONE_THREAD: &[(&ScanRung, Lowering<Scan>)] = forms![
     "scan_dropped_tail" => "wrong_running_sum<0, false>",
     "nan_dropping_cummax" => "wrong_nan_dropping_cummax",
     "cumsum_in_i32" => "wrong_cumsum_in_i32",
+    "recurrence_commuted" => "wrong_recurrence<true, false>",
+    "recurrence_coefficients_shifted" => "wrong_recurrence<false, true>",
+    "recurrence_initial_state_ignored" => "wrong_recurrence<false, false>",
+    "key_head_lost_at_edge" => "wrong_key_head_lost",
+    "offsets_off_by_one" => "wrong_offsets_off_by_one",
 ];
 
 static VALUE_BEFORE_FLAG: ScanRung = rung("value_before_flag");

@@ -3,6 +3,60 @@
 
 namespace upsweep {
 
+// ------------------------------------------------------------------ operators of two arrays
+
+// What a scan reads beside its input: nothing, a coefficient an element (laid out as the input is, but at an address of its
+// own), or a bit an element, set where a segment begins in the order of the scan (words of 32 elements in memory order).
+enum class Beside : u32 { NOTHING, COEFFICIENTS, HEADS };
+template <class Op> constexpr Beside BESIDE = Beside::NOTHING;
+
+// What a run of elements does to the state h in front of it: it becomes product * h + value.
+template <class R> struct Affine {
+  R product, value;
+};
+// h[i] = a[i] * h[i - 1] + b[i]; the elements are b.
+template <class T> struct LinearRecurrence {
+  using Input = T;
+  using Real = typename Traits<T>::Acc;
+  using State = Affine<Real>;
+  using Output = T;
+  static UPSWEEP_DEVICE State identity() { return {Real(1), Real(0)}; }
+  static UPSWEEP_DEVICE State lift(T x, T coefficient) { return {Real(widen(coefficient)), Real(widen(x))}; }
+  static UPSWEEP_DEVICE State combine(State a, State b) { return {a.product * b.product, fma(b.product, a.value, b.value)}; }
+  static UPSWEEP_DEVICE Output finish(State state, u64) { return Narrow<T>::from(state.value); }
+};
+template <class T> constexpr Beside BESIDE<LinearRecurrence<T>> = Beside::COEFFICIENTS;
+
+// The state since the last head, and whether there was one: what stands in front of a head does not pass it.
+template <class V, u32 SIZE> struct SinceHead {
+  V value;
+  u32 head;
+};
+template <class V> struct SinceHead<V, 8> {
+  V value;
+  u32 head, none;  // no padding, whose bits would travel
+};
+template <class V> struct SinceHead<V, 16> : SinceHead<V, 8> {};
+template <class Op> struct Segmented {
+  using Input = typename Op::Input;
+  using Base = Op;
+  using State = SinceHead<typename Op::State, sizeof(typename Op::State)>;
+  using Output = typename Op::Output;
+  static UPSWEEP_DEVICE State since(typename Op::State value, u32 head) {
+    State state = {};
+    state.value = value;
+    state.head = head;
+    return state;
+  }
+  static UPSWEEP_DEVICE State identity() { return since(Op::identity(), 0); }
+  static UPSWEEP_DEVICE State lift(Input x, u32 head) { return since(Op::lift(x, 0), head); }
+  static UPSWEEP_DEVICE State combine(State a, State b) {
+    const typename Op::State both = Op::combine(a.value, b.value);
+    return since(b.head != 0 ? b.value : both, a.head | b.head);
+  }
+};
+template <class Op> constexpr Beside BESIDE<Segmented<Op>> = Beside::HEADS;
+
 // ------------------------------------------------------------------ carries
 
 // What passes from tile to tile (the Rust side: ops/scan/operators.rs). Long chains of rounding sums are carried in a
@@ -56,9 +110,26 @@ template <class T> struct Carry<LogSumExp<T>> {
   static UPSWEEP_DEVICE typename Op::State lower(State carry) { return {R(carry.max), R(carry.sum.high + carry.sum.low)}; }
 };
 
-// The initial value: the low bytes of a kernel argument.
+template <class Op> struct Carry<Segmented<Op>> {
+  using Base = Carry<Op>;
+  struct State {
+    typename Base::State value;
+    u64 head;
+  };
+  static UPSWEEP_DEVICE State empty() { return {Base::empty(), 0}; }
+  static UPSWEEP_DEVICE State raise(typename Segmented<Op>::State state) { return {Base::raise(state.value), state.head}; }
+  static UPSWEEP_DEVICE State join(State a, State b) {
+    const typename Base::State both = Base::join(a.value, b.value);
+    return {b.head != 0 ? b.value : both, a.head | b.head};
+  }
+  static UPSWEEP_DEVICE typename Segmented<Op>::State lower(State carry) { return Segmented<Op>::since(Base::lower(carry.value), u32(carry.head)); }
+};
+
+// ------------------------------------------------------------------ initial values and results
+
+// The low bytes of a kernel argument.
 template <class State> UPSWEEP_DEVICE State initial_state(u64 bits) {
-  static_assert(sizeof(State) == 4 || sizeof(State) == 8, "the state of a scan is one number");
+  static_assert(sizeof(State) == 4 || sizeof(State) == 8, "the state is one number");
   State state;
   memcpy(&state, &bits, sizeof(State));
   return state;
@@ -66,6 +137,40 @@ template <class State> UPSWEEP_DEVICE State initial_state(u64 bits) {
 // One element; -inf, which adds nothing to any other, stands for none as well.
 template <> UPSWEEP_DEVICE MaxSum<float> initial_state<MaxSum<float>>(u64 bits) { return {__uint_as_float(u32(bits)), 1.0f}; }
 template <> UPSWEEP_DEVICE MaxSum<double> initial_state<MaxSum<double>>(u64 bits) { return {__longlong_as_double(i64(bits)), 1.0}; }
+// What stands in front of a row, and an element's result by the states with and without the element.
+template <class Op> struct Results {
+  u64 initial;  // the bits of a State
+  bool exclusive;
+  UPSWEEP_DEVICE typename Op::State start() const { return initial_state<typename Op::State>(initial); }
+  UPSWEEP_DEVICE typename Op::Output of(typename Op::State earlier, typename Op::State inclusive, bool) const {
+    return Op::finish(exclusive ? earlier : inclusive, 0);
+  }
+};
+// The bits are the state h in front.
+template <class T> struct Results<LinearRecurrence<T>> {
+  using Op = LinearRecurrence<T>;
+  u64 initial;
+  bool exclusive;
+  UPSWEEP_DEVICE typename Op::State start() const { return {typename Op::Real(1), initial_state<typename Op::Real>(initial)}; }
+  UPSWEEP_DEVICE T of(typename Op::State earlier, typename Op::State inclusive, bool) const { return Op::finish(exclusive ? earlier : inclusive, 0); }
+};
+// The initial value stands in front of every segment, so it enters at the end.
+template <class Base> struct Results<Segmented<Base>> {
+  using State = typename Segmented<Base>::State;
+  u64 initial;  // the bits of a Base::State
+  bool exclusive;
+  UPSWEEP_DEVICE State start() const { return Segmented<Base>::identity(); }
+  UPSWEEP_DEVICE typename Base::Output of(State earlier, State inclusive, bool is_head) const {
+    const typename Base::State before = is_head ? Base::identity() : earlier.value;
+    return Base::finish(Base::combine(initial_state<typename Base::State>(initial), exclusive ? before : inclusive.value), 0);
+  }
+};
+
+// The state of an element with what stands beside it: its coefficient, if the operator has them.
+template <class Op> UPSWEEP_DEVICE typename Op::State lift_with(typename Op::Input x, typename Op::Input coefficient) {
+  if constexpr (BESIDE<Op> == Beside::COEFFICIENTS) return Op::lift(x, coefficient);
+  else return Op::lift(x, 0);
+}
 
 // ------------------------------------------------------------------ warps
 
@@ -115,6 +220,108 @@ template <class Op, u32 BLOCK, u32 PER_BLOCK> UPSWEEP_KERNEL scan_add(void* item
   }
 }
 
+// ------------------------------------------------------------------ heads of segments
+
+template <u32 SIZE> struct KeyBits;
+template <> struct KeyBits<1> {
+  using type = u8;
+};
+template <> struct KeyBits<4> {
+  using type = u32;
+};
+template <> struct KeyBits<8> {
+  using type = u64;
+};
+
+// The heads of n elements by their keys of SIZE bytes: an element whose key is not that of the element before it, in the order
+// of the scan. A warp has 1024 elements, 16 bytes a lane and load, and stores a word a lane; beyond n no bit is set.
+template <u32 SIZE, bool REVERSE> UPSWEEP_KERNEL scan_heads_of_keys(const void* input, u64 n, void* heads) {
+  using Key = typename KeyBits<SIZE>::type;
+  using Moved = typename KeyBits<(SIZE < 4 ? 4 : SIZE)>::type;
+  constexpr u32 N = 16 / SIZE, LOADS = 32 / N, LANES_OF_WORD = 32 / N;
+  const Key* keys = static_cast<const Key*>(input);
+  const u32 lane = threadIdx.x % WARP;
+  const u64 number = (u64(blockIdx.x) * blockDim.x + threadIdx.x) / WARP, first = number * 1024;
+  auto at = [&](u32 load) { return first + (load * WARP + lane) * N; };
+  Moved key[LOADS][N];
+  if (is_aligned16(input) && first + 1024 <= n) {
+    Bits128 bits[LOADS];
+#pragma unroll
+    for (u32 k = 0; k < LOADS; ++k) bits[k] = load_bits(keys + at(k));
+#pragma unroll
+    for (u32 k = 0; k < LOADS; ++k) {
+#pragma unroll
+      for (u32 i = 0; i < N; ++i) key[k][i] = element_of<Key>(bits[k], i);
+    }
+  } else {
+#pragma unroll
+    for (u32 k = 0; k < LOADS; ++k) {
+#pragma unroll
+      for (u32 i = 0; i < N; ++i) key[k][i] = at(k) + i < n ? keys[at(k) + i] : Key(0);
+    }
+  }
+  // Where the warp's elements meet those of the warp before it in the order of the scan.
+  Moved edge = 0;
+  if (REVERSE ? first + 1024 < n : first > 0 && first < n) edge = keys[REVERSE ? first + 1024 : first - 1];
+  const u64 start = REVERSE ? n - 1 : 0;
+  u32 mine = 0;
+#pragma unroll
+  for (u32 k = 0; k < LOADS; ++k) {
+    Moved before = REVERSE ? shuffle_down(key[k][0], 1) : shuffle_up(key[k][N - 1], 1);
+    const u32 next = REVERSE ? k + 1 : k - 1;
+    const Moved other = next < LOADS ? shuffle_from(key[next % LOADS][REVERSE ? 0 : N - 1], REVERSE ? 0 : WARP - 1) : edge;
+    if (lane == (REVERSE ? WARP - 1 : 0)) before = other;
+    u32 bits = 0;
+#pragma unroll
+    for (u32 i = 0; i < N; ++i) {
+      const u64 index = at(k) + i;
+      const Moved left = REVERSE ? (i + 1 < N ? key[k][(i + 1) % N] : before) : (i > 0 ? key[k][(i + N - 1) % N] : before);
+      if (index < n && (index == start || key[k][i] != left)) bits |= 1u << i;
+    }
+    bits <<= lane % LANES_OF_WORD * N;
+#pragma unroll
+    for (u32 delta = 1; delta < LANES_OF_WORD; delta *= 2) bits |= shuffle_xor(bits, delta);
+    // The load's words, of which N lanes keep one each.
+    const u32 word = shuffle_from(bits, lane % N * LANES_OF_WORD);
+    if (lane / N == k) mine = word;
+  }
+  static_cast<u32*>(heads)[number * WARP + lane] = mine;
+}
+
+// How many of `count` rising numbers are below `bound`; a warp asks together, for 32 of them at a time.
+UPSWEEP_DEVICE u64 count_below(const u64* numbers, u64 count, u64 bound) {
+  u64 low = 0, high = count;  // those before `low` are below, from `high` on none is
+  while (low < high) {
+    const u64 step = (high - low + WARP - 1) / WARP, mine = low + threadIdx.x % WARP * step;
+    const u32 below = __popc(__ballot_sync(FULL_WARP, mine < high && numbers[mine < high ? mine : low] < bound));
+    if (below == 0) return low;
+    const u64 last = low + (below - 1) * step;
+    low = last + 1;
+    if (last + step < high) high = last + step;
+  }
+  return low;
+}
+// The heads of n elements by the `segments` + 1 offsets of segments: a block has SPAN elements.
+template <u32 SPAN, bool REVERSE> UPSWEEP_KERNEL scan_heads_of_offsets(const void* input, u64 segments, u64 n, void* heads) {
+  __shared__ u32 words[SPAN / 32];
+  __shared__ u64 edges[2];
+  const u64* offsets = static_cast<const u64*>(input);
+  const u64 first = u64(blockIdx.x) * SPAN;
+  for (u32 i = threadIdx.x; i < SPAN / 32; i += blockDim.x) words[i] = 0;
+  // In reverse, a segment begins with the element in front of its end.
+  if (threadIdx.x < 2 * WARP) {
+    const u64 found = count_below(offsets, segments + 1, first + threadIdx.x / WARP * SPAN + REVERSE);
+    if (threadIdx.x % WARP == 0) edges[threadIdx.x / WARP] = found;
+  }
+  __syncthreads();
+  for (u64 i = edges[0] + threadIdx.x; i < edges[1]; i += blockDim.x) {
+    const u64 place = offsets[i] - REVERSE - first;
+    if (place < SPAN && first + place < n) atomicOr(words + place / 32, 1u << (place % 32));
+  }
+  __syncthreads();
+  for (u32 i = threadIdx.x; i < SPAN / 32; i += blockDim.x) static_cast<u32*>(heads)[first / 32 + i] = words[i];
+}
+
 // ------------------------------------------------------------------ tiles
 
 // A block's tile: ROWS rows a warp, in a row N neighbours a lane, which are one 16-byte store. Reversed, position p of
@@ -129,7 +336,10 @@ template <class Op, u32 BLOCK, u32 ROWS, bool REVERSE> struct ScanTile {
   static constexpr u32 WARPS = BLOCK / WARP;
   static_assert(BLOCK % WARP == 0 && WARPS <= WARP, "whole warps, at most 32 of them");
 
+  static constexpr bool HAS_HEADS = BESIDE<Op> == Beside::HEADS;
+
   State items[ROWS][N];  // after `scan`: each with all those before it in its warp
+  u32 heads[HAS_HEADS ? ROWS : 1];  // a bit an element of the row's neighbours, in memory order
   u64 first;             // memory index of the tile's lowest element
   bool full;
 
@@ -138,18 +348,44 @@ template <class Op, u32 BLOCK, u32 ROWS, bool REVERSE> struct ScanTile {
     return REVERSE ? ELEMENTS - N - position : position;
   }
 
-  UPSWEEP_DEVICE void load(const void* input, u64 n, u64 tile, u64 tiles) {
+  UPSWEEP_DEVICE bool is_head(u32 row, u32 k) const {
+    if constexpr (HAS_HEADS) return (heads[row] >> (REVERSE ? N - 1 - k : k) & 1) != 0;
+    else return false;
+  }
+  // An element's state; `k` counts in the order of the scan.
+  UPSWEEP_DEVICE State lift(T x, T coefficient, u32 row, u32 k) const {
+    if constexpr (HAS_HEADS) return Op::lift(x, is_head(row, k));
+    else return lift_with<Op>(x, coefficient);
+  }
+
+  UPSWEEP_DEVICE void load(const void* input, const void* beside, u64 n, u64 tile, u64 tiles) {
     const T* elements = static_cast<const T*>(input);
+    constexpr bool HAS_COEFFICIENTS = BESIDE<Op> == Beside::COEFFICIENTS;
+    const T* coefficients = HAS_COEFFICIENTS ? static_cast<const T*>(beside) : elements;
     first = (REVERSE ? tiles - 1 - tile : tile) * ELEMENTS;
     full = n - first >= ELEMENTS;
-    if (full && reinterpret_cast<u64>(input) % (N * sizeof(T)) == 0) {
-      Bits128 bits[ROWS];
+    if constexpr (HAS_HEADS) {
+      // Words are of whole tiles, whatever n is.
 #pragma unroll
-      for (u32 row = 0; row < ROWS; ++row) bits[row] = load_group<T, N>(elements + first + offset(row));
+      for (u32 row = 0; row < ROWS; ++row) {
+        const u64 index = first + offset(row);
+        heads[row] = static_cast<const u32*>(beside)[index / 32] >> (index % 32);
+      }
+    }
+    if (full && (reinterpret_cast<u64>(elements) | reinterpret_cast<u64>(coefficients)) % (N * sizeof(T)) == 0) {
+      Bits128 bits[ROWS], beside_bits[ROWS];
+#pragma unroll
+      for (u32 row = 0; row < ROWS; ++row) {
+        bits[row] = load_group<T, N>(elements + first + offset(row));
+        beside_bits[row] = HAS_COEFFICIENTS ? load_group<T, N>(coefficients + first + offset(row)) : bits[row];
+      }
 #pragma unroll
       for (u32 row = 0; row < ROWS; ++row) {
 #pragma unroll
-        for (u32 k = 0; k < N; ++k) items[row][k] = Op::lift(element_of<T>(bits[row], REVERSE ? N - 1 - k : k), 0);
+        for (u32 k = 0; k < N; ++k) {
+          const u32 i = REVERSE ? N - 1 - k : k;
+          items[row][k] = lift(element_of<T>(bits[row], i), element_of<T>(beside_bits[row], i), row, k);
+        }
       }
       return;
     }
@@ -158,7 +394,7 @@ template <class Op, u32 BLOCK, u32 ROWS, bool REVERSE> struct ScanTile {
 #pragma unroll
       for (u32 k = 0; k < N; ++k) {
         const u64 index = first + offset(row) + (REVERSE ? N - 1 - k : k);
-        items[row][k] = index < n ? Op::lift(elements[index], 0) : Op::identity();
+        items[row][k] = index < n ? lift(elements[index], coefficients[index], row, k) : Op::identity();
       }
     }
   }
@@ -199,13 +435,13 @@ template <class Op, u32 BLOCK, u32 ROWS, bool REVERSE> struct ScanTile {
 
   // `base` is what stands in front of the warp's elements. The whole warp calls: an exclusive scan's first result of a
   // lane is what the lane below ends with, fetched here rather than kept in a register a row.
-  UPSWEEP_DEVICE void store(void* output, u64 n, State base, bool exclusive) const {
+  UPSWEEP_DEVICE void store(void* output, u64 n, State base, const Results<Op>& result) const {
     Output* outputs = static_cast<Output*>(output);
     const bool aligned = full && is_aligned16(output);
 #pragma unroll
     for (u32 row = 0; row < ROWS; ++row) {
       State earlier = base;
-      if (exclusive) {
+      if (result.exclusive) {
         const State below = shuffle_up(items[row][N - 1], 1);
         const State row_below = row == 0 ? Op::identity() : shuffle_from(items[row == 0 ? 0 : row - 1][N - 1], WARP - 1);
         earlier = Op::combine(base, threadIdx.x % WARP == 0 ? row_below : below);
@@ -214,7 +450,7 @@ template <class Op, u32 BLOCK, u32 ROWS, bool REVERSE> struct ScanTile {
 #pragma unroll
       for (u32 k = 0; k < N; ++k) {
         const State inclusive = Op::combine(base, items[row][k]);
-        results[REVERSE ? N - 1 - k : k] = Op::finish(exclusive ? earlier : inclusive, 0);
+        results[REVERSE ? N - 1 - k : k] = result.of(earlier, inclusive, is_head(row, k));
         earlier = inclusive;
       }
       const u64 index = first + offset(row);
@@ -363,21 +599,31 @@ template <class Op, u32 ACROSS, u32 ROWS, u32 N, u32 BLOCK, bool REVERSE> struct
   // Row `row` in the order of the scan, as an index in memory.
   static UPSWEEP_DEVICE u64 place(u64 row, u64 length) { return REVERSE ? length - 1 - row : row; }
 
-  UPSWEEP_DEVICE void load(const T* columns, const ColumnsShape& shape, u64 step, bool packs, bool has_columns) {
+  // `beside`: the coefficients of the same columns, if the operator has them.
+  UPSWEEP_DEVICE void load(const T* columns, const T* beside, const ColumnsShape& shape, u64 step, bool packs, bool has_columns) {
+    constexpr bool HAS_COEFFICIENTS = BESIDE<Op> == Beside::COEFFICIENTS;
     const u64 first = step * LENGTH + first_row();
-    Bits128 bits[ROWS];
+    Bits128 bits[ROWS], beside_bits[ROWS];
 #pragma unroll
     for (u32 r = 0; r < ROWS; ++r) {
-      if (packs && has_columns && first + r < shape.length) bits[r] = load_group<T, N>(columns + i64(place(first + r, shape.length)) * shape.row_stride);
+      if (packs && has_columns && first + r < shape.length) {
+        const i64 at = i64(place(first + r, shape.length)) * shape.row_stride;
+        bits[r] = load_group<T, N>(columns + at);
+        beside_bits[r] = HAS_COEFFICIENTS ? load_group<T, N>(beside + at) : bits[r];
+      }
     }
 #pragma unroll
     for (u32 r = 0; r < ROWS; ++r) {
 #pragma unroll
       for (u32 i = 0; i < N; ++i) items[r][i] = Op::identity();
       if (has_columns && first + r < shape.length) {
-        const T* row = columns + i64(place(first + r, shape.length)) * shape.row_stride;
+        const i64 at = i64(place(first + r, shape.length)) * shape.row_stride;
+        const T *row = columns + at, *beside_row = (HAS_COEFFICIENTS ? beside : columns) + at;
 #pragma unroll
-        for (u32 i = 0; i < N; ++i) items[r][i] = Op::lift(packs ? element_of<T>(bits[r], i) : row[i], 0);
+        for (u32 i = 0; i < N; ++i) {
+          if (packs) items[r][i] = lift_with<Op>(element_of<T>(bits[r], i), element_of<T>(beside_bits[r], i));
+          else items[r][i] = lift_with<Op>(row[i], beside_row[i]);
+        }
       }
     }
   }
@@ -415,11 +661,11 @@ template <class Op, u32 ACROSS, u32 ROWS, u32 N, u32 BLOCK, bool REVERSE> struct
     }
   }
   // Results of row r, in turn; `above` is the state of the rows above the thread's first, and is moved on.
-  UPSWEEP_DEVICE void results(u32 r, State (&above)[N], bool exclusive, Output (&row)[N]) const {
+  UPSWEEP_DEVICE void results(u32 r, State (&above)[N], const Results<Op>& result, Output (&row)[N]) const {
 #pragma unroll
     for (u32 i = 0; i < N; ++i) {
       const State inclusive = Op::combine(front[i], items[r][i]);
-      row[i] = Op::finish(exclusive ? above[i] : inclusive, 0);
+      row[i] = result.of(above[i], inclusive, false);
       above[i] = inclusive;
     }
   }

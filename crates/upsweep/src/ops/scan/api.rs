@@ -166,8 +166,7 @@ fn run_plan_on<D: ScanDevice, T: Element, S: Element, R: Element>(
 /// and after.
 ///
 /// # Errors
-/// [`crate::Error::InvalidArgument`] if the operator is another; as [`scan`], errors of `coefficients` under that name;
-/// [`crate::Error::Unavailable`] on CUDA devices.
+/// [`crate::Error::InvalidArgument`] if the operator is another; as [`scan`], errors of `coefficients` under that name.
 pub fn linear_recurrence<D: ScanDevice, T: Element>(
     device: &D,
     spec: ScanSpec,
@@ -201,13 +200,13 @@ pub fn linear_recurrence<D: ScanDevice, T: Element>(
 /// # Ok::<(), upsweep::Error>(())
 /// ```
 ///
-/// Cost: one read of every element and key and one write of every output. Deterministic; the last bits of a segment's float
+/// Cost: one read of every element and key and one write of every output; on a CUDA device also a bit an element of scratch,
+/// written and read once (twice without a copy engine), by a launch of its own. Deterministic; the last bits of a segment's float
 /// sums and products may depend on its place in the array.
 ///
 /// # Errors
 /// [`crate::Error::InvalidArgument`] for keys that are no integers, or the operator of a linear recurrence;
-/// [`crate::Error::LengthMismatch`] if there are fewer keys than elements; otherwise as [`scan`];
-/// [`crate::Error::Unavailable`] on CUDA devices.
+/// [`crate::Error::LengthMismatch`] if there are fewer keys than elements; otherwise as [`scan`].
 pub fn scan_by_key<D: ScanDevice, K: Element, T: Element, R: Element>(
     device: &D,
     spec: ScanSpec,
@@ -231,13 +230,15 @@ pub fn scan_by_key<D: ScanDevice, K: Element, T: Element, R: Element>(
 /// # Ok::<(), upsweep::Error>(())
 /// ```
 ///
-/// Cost: one read of every element and offset and one write of every output. Deterministic; the last bits of a segment's
+/// Cost: one read of every element and offset and one write of every output; on a CUDA device also a bit an element of scratch,
+/// as [`scan_by_key`]. Deterministic; the last bits of a segment's
 /// float sums and products may depend on its place in the array.
 ///
 /// # Errors
 /// [`crate::Error::InvalidArgument`] for offsets that decrease, do not begin with 0 or do not end with the number of
-/// elements, before anything is written, and for the operator of a linear recurrence; otherwise as [`scan`];
-/// [`crate::Error::Unavailable`] on CUDA devices.
+/// elements, before anything is written, and for the operator of a linear recurrence; otherwise as [`scan`]. Offsets in a
+/// device's memory are not looked at first: the caller answers for them. With wrong ones results are wrong, but nothing is read
+/// or written out of bounds.
 pub fn scan_segments<D: ScanDevice, T: Element, R: Element>(
     device: &D,
     spec: ScanSpec,

@@ -77,7 +77,7 @@ const WARP_ROW: u64 = 1024;
 ///
 /// # Errors
 /// [`Error::NotClaimed`] if no rung of the device takes the problem (a build without the device's backend);
-/// [`Error::Unavailable`] for what no kernel does yet: linear recurrences, segments, inclusive scans from an initial value.
+/// [`Error::Unavailable`] on CUDA devices for an operator of the caller's own without a C++ form.
 pub fn plan(problem: &ScanProblem, caps: &Caps) -> Result<ScanPlan> {
     let with =
         |name: &str, why: String| Plan::with_rung(problem, caps, Rung::<Scan>::find(caps.kind(), name)?, Tuning::default(), why);
@@ -124,6 +124,9 @@ pub fn plan(problem: &ScanProblem, caps: &Caps) -> Result<ScanPlan> {
         return with("axes", format!("{form}: a warp or a block for each row"));
     }
     let what = format!("{} of {}", problem.operator(), problem.dtype());
+    if Beside::of(problem) != Beside::Nothing {
+        return with("three_phase", format!("{what} with a second input: totals, then carries, over {multiprocessors}"));
+    }
     if rounds(problem) {
         let why = "rounds, so the order of combinations must be fixed: totals, then carries";
         return with("three_phase", format!("{what} {why}, over {multiprocessors}"));
@@ -137,23 +140,39 @@ fn rounds(problem: &ScanProblem) -> bool {
     problem.operator().row().rounds && problem.dtype().is_float()
 }
 
-/// Whether there are kernels for a problem; if not, why not.
+/// Whether there are kernels for a problem; if not, why not: an operator of the caller's own may have no C++ form.
 fn on_cuda(problem: &ScanProblem) -> std::result::Result<(), String> {
-    if let Some(user) = problem.user() {
-        return user.device().map(|_| ());
+    problem.user().map_or(Ok(()), |user| user.device().map(|_| ()))
+}
+
+/// What kernels read beside a problem's elements (`Beside` in kernels/scan.cuh).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beside {
+    /// Nothing.
+    Nothing,
+    /// The coefficient of each element.
+    Coefficients,
+    /// A bit an element, made of keys or offsets by a launch before: set where a segment begins.
+    Heads,
+}
+
+impl Beside {
+    fn of(problem: &ScanProblem) -> Beside {
+        match problem.segments() {
+            Segments::Keys(_) | Segments::Offsets { .. } => Beside::Heads,
+            Segments::Rows if problem.operator() == Operator::LinearRecurrence => Beside::Coefficients,
+            Segments::Rows => Beside::Nothing,
+        }
     }
-    if problem.operator() == Operator::LinearRecurrence {
-        return Err("no kernel takes the coefficients of a linear recurrence".into());
+
+    /// Whether a CUDA rung's kernels read it.
+    fn is_read_by(self, schedule: &Schedule) -> bool {
+        match schedule {
+            Schedule::ThreePhase { .. } | Schedule::LookAhead { .. } => true,
+            Schedule::Axes | Schedule::Registers | Schedule::Columns => self != Beside::Heads,
+            Schedule::Passes { .. } | Schedule::LookBack { .. } | Schedule::ColumnAhead { .. } => self == Beside::Nothing,
+        }
     }
-    match problem.segments() {
-        Segments::Rows => {}
-        Segments::Keys(_) => return Err("no kernel takes the keys of segments".into()),
-        Segments::Offsets { .. } => return Err("no kernel takes the offsets of segments".into()),
-    }
-    if problem.kind() == ScanKind::Inclusive && problem.initial().is_some() {
-        return Err("the kernels' inclusive scans start from the identity".into());
-    }
-    Ok(())
 }
 
 /// Whether a rung is for a problem.
@@ -181,6 +200,13 @@ pub(super) fn claim(rung: &ScanRung, problem: &ScanProblem) -> Result<()> {
     if claims.forms == Forms::Columns && !problem.rows_are_columns() {
         return missing("it scans along an axis before the last, where what lies behind it is contiguous".into());
     }
+    let beside = Beside::of(problem);
+    if let Body::Cuda { schedule, .. } = &rung.body
+        && !beside.is_read_by(schedule)
+    {
+        let second = if beside == Beside::Heads { "segments" } else { "coefficients" };
+        return missing(format!("its kernels take no {second}"));
+    }
     if matches!(rung.body, Body::Cuda { schedule: Schedule::Registers, .. }) {
         let held = longest_in_block(problem);
         if problem.length() > held {
@@ -191,7 +217,7 @@ pub(super) fn claim(rung: &ScanRung, problem: &ScanProblem) -> Result<()> {
         return missing(format!("it takes up to {} elements", claims.max_length));
     }
     let teaching = matches!(rung.body, Body::Cuda { schedule: Schedule::Passes { .. }, .. });
-    if teaching && (problem.kind() != ScanKind::Inclusive || problem.reverse()) {
+    if teaching && (problem.kind() != ScanKind::Inclusive || problem.initial().is_some() || problem.reverse()) {
         return missing("it scans inclusively from the first element to the last".into());
     }
     Ok(())
@@ -228,7 +254,8 @@ fn operator_type(problem: &ScanProblem) -> String {
     if problem.user().is_some() {
         return format!("upsweep::{}", problem.operator().row().c_name);
     }
-    format!("upsweep::{}<{}>", problem.operator().row().c_name, problem.dtype().row().c_name)
+    let operator = format!("upsweep::{}<{}>", problem.operator().row().c_name, problem.dtype().row().c_name);
+    if Beside::of(problem) == Beside::Heads { format!("upsweep::Segmented<{operator}>") } else { operator }
 }
 
 /// The C++ types, each with the bytes of its `State`, that scratch and control blocks are sized by: every operator, and
@@ -236,22 +263,22 @@ fn operator_type(problem: &ScanProblem) -> String {
 #[doc(hidden)]
 pub fn state_sizes() -> Vec<(String, u64)> {
     let mut sizes = Vec::new();
-    for operator in OPERATORS {
+    for operator in OPERATORS.into_iter().chain([Operator::LinearRecurrence]) {
         for dtype in DType::all().filter(|dtype| operator.accepts(*dtype)) {
-            let Ok(problem) = ScanProblem::whole(ScanSpec::inclusive(operator), dtype, 1) else { continue };
-            let name = operator_type(&problem);
-            sizes.push((format!("upsweep::Carry<{name}>"), carry_bytes(&problem)));
-            sizes.push((name, state_bytes(&problem)));
+            let plain = ScanSpec::inclusive(operator);
+            for spec in [plain, plain.by_offsets(1)] {
+                let Ok(problem) = ScanProblem::whole(spec, dtype, 1) else { continue };
+                let name = operator_type(&problem);
+                sizes.push((format!("upsweep::Carry<{name}>"), carry_bytes(&problem)));
+                sizes.push((name, state_bytes(&problem)));
+            }
         }
     }
     sizes
 }
 
-/// Bytes of the C++ `State` of a problem's operator (kernels/operators.cuh).
-fn state_bytes(problem: &ScanProblem) -> u64 {
-    if let Some(user) = problem.user() {
-        return user.facts().state_bytes;
-    }
+/// Bytes of the number, or of a logsumexp's pair, that an operator's C++ `State` holds (kernels/operators.cuh).
+fn number_bytes(problem: &ScanProblem) -> u64 {
     let row = problem.dtype().row();
     match problem.operator() {
         Operator::Min | Operator::Max => row.size.max(4),
@@ -260,16 +287,37 @@ fn state_bytes(problem: &ScanProblem) -> u64 {
     }
 }
 
-/// Bytes of the C++ `Carry` of a problem's operator (kernels/scan.cuh).
-fn carry_bytes(problem: &ScanProblem) -> u64 {
-    match problem.operator() {
-        Operator::Sum if problem.dtype().is_float() => 2 * state_bytes(problem),
-        Operator::LogSumExp => 24, // a maximum and a double-double, whatever the dtype
-        _ => state_bytes(problem),
+/// Bytes of the C++ `State` of a problem's operator: the number, and its product of coefficients or its head.
+fn state_bytes(problem: &ScanProblem) -> u64 {
+    if let Some(user) = problem.user() {
+        return user.facts().state_bytes;
+    }
+    let number = number_bytes(problem);
+    match Beside::of(problem) {
+        Beside::Nothing => number,
+        Beside::Coefficients => 2 * number,
+        // The head is a word, and where the number is wider there is no padding.
+        Beside::Heads => number + number.min(8),
     }
 }
 
-/// The initial value, or the identity, as the bits of the C++ `State`; of a logsumexp's, those of the maximum.
+/// Bytes of the C++ `Carry` of a problem's operator (kernels/scan.cuh).
+fn carry_bytes(problem: &ScanProblem) -> u64 {
+    let carried = match problem.operator() {
+        Operator::Sum if problem.dtype().is_float() => 2 * number_bytes(problem),
+        Operator::LogSumExp => 24, // a maximum and a double-double, whatever the dtype
+        Operator::User => state_bytes(problem),
+        _ => number_bytes(problem),
+    };
+    match Beside::of(problem) {
+        Beside::Nothing => carried,
+        Beside::Coefficients => 2 * carried,
+        // The head is 8 bytes wide.
+        Beside::Heads => carried.next_multiple_of(8) + 8,
+    }
+}
+
+/// The initial value, or the identity, as the bits of the number in the C++ `State`; of a logsumexp's, those of the maximum.
 fn initial_bits(problem: &ScanProblem) -> u64 {
     use crate::types::Kind;
     if problem.user().is_some() {
@@ -424,13 +472,18 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
+    /// Launches a kernel template of the problem's operator and further parameters.
     fn launch(&mut self, template: &str, parameters: &str, grid: u64, block: u32, args: Vec<Arg>) -> Result<()> {
+        self.launch_of(format!("{template}<{}{parameters}>", self.op), grid, block, args)
+    }
+
+    fn launch_of(&mut self, template: String, grid: u64, block: u32, args: Vec<Arg>) -> Result<()> {
         let grid = u32::try_from(grid).ok().filter(|g| *g <= i32::MAX as u32).ok_or_else(|| Error::InvalidArgument {
             argument: "block",
             got: format!("{block} threads, which needs a grid of {grid} blocks"),
             allowed: format!("a grid has at most {} blocks; take a larger block", i32::MAX),
         })?;
-        let expression = format!("upsweep::{template}<{}{parameters}>", self.op);
+        let expression = format!("upsweep::{template}");
         let kernel = KernelSpec { file: self.file, expression };
         self.program.steps.push(Step::Launch(Launch { kernel, grid, block, shared_bytes: 0, args }));
         Ok(())
@@ -438,6 +491,42 @@ impl Lowering<'_> {
 
     fn input(&self) -> Arg {
         Arg::Input { operand: 0, bytes: self.problem.shape().offset * self.problem.dtype().size() }
+    }
+
+    /// What kernels read beside the elements. Of segments, a launch makes bits for so many whole tiles of so many elements, in
+    /// scratch that the rung has no other use for.
+    fn beside(&mut self, tiles: u64, elements: u64) -> Result<Arg> {
+        let size = self.problem.dtype().size();
+        let second = |bytes| Arg::Input { operand: 1, bytes };
+        if Beside::of(self.problem) != Beside::Heads {
+            let nothing = Beside::of(self.problem) == Beside::Nothing;
+            return Ok(if nothing { Arg::U64(0) } else { second(self.problem.shape().offset * size) });
+        }
+        /// Elements of a block of each kernel, and its threads.
+        const OF_KEYS: (u64, u32) = (8192, 256);
+        const OF_OFFSETS: (u64, u32) = (65_536, 512);
+        let (n, reverse) = (Arg::U64(self.problem.length()), self.problem.reverse());
+        let heads = Arg::Scratch(self.program.scratch_bytes);
+        let covered = |span: u64| (tiles * elements).div_ceil(span);
+        let blocks = match self.problem.segments() {
+            Segments::Keys(keys) => {
+                let (span, threads) = OF_KEYS;
+                // Elements of a whole array begin at its offset, and so do their keys.
+                let keys_at = second(self.problem.shape().offset * keys.size());
+                let expression = format!("scan_heads_of_keys<{}, {reverse}>", keys.size());
+                self.launch_of(expression, covered(span), threads, vec![keys_at, n, heads.clone()])?;
+                covered(span) * span
+            }
+            Segments::Offsets { count } => {
+                let (span, threads) = OF_OFFSETS;
+                let expression = format!("scan_heads_of_offsets<{span}, {reverse}>");
+                self.launch_of(expression, covered(span), threads, vec![second(0), Arg::U64(count), n, heads.clone()])?;
+                covered(span) * span
+            }
+            Segments::Rows => 0,
+        };
+        self.program.scratch_bytes += blocks / 8;
+        Ok(heads)
     }
 
     /// The initial value, and whether the scan is exclusive.
@@ -499,14 +588,16 @@ impl Lowering<'_> {
         let n = Arg::U64(self.problem.length());
         let tiles = self.problem.length().div_ceil(self.tile(block, rows));
         let parameters = format!(", {block}, {rows}, {}", self.problem.reverse());
-        let totals = Arg::Scratch(0);
+        let beside = self.beside(tiles, self.tile(block, rows))?;
+        let totals = Arg::Scratch(self.program.scratch_bytes.next_multiple_of(16));
         if tiles > 1 {
-            self.program.scratch_bytes = tiles * state_bytes(self.problem);
-            self.launch("scan_tile_totals", &parameters, tiles, block, vec![self.input(), n.clone(), totals.clone()])?;
+            self.program.scratch_bytes = self.program.scratch_bytes.next_multiple_of(16) + tiles * state_bytes(self.problem);
+            let args = vec![self.input(), beside.clone(), n.clone(), totals.clone()];
+            self.launch("scan_tile_totals", &parameters, tiles, block, args)?;
             self.launch("scan_spine", &format!(", {SPINE}"), 1, SPINE, vec![totals.clone(), Arg::U64(tiles)])?;
         }
         let [initial, exclusive] = self.start();
-        let args = vec![self.input(), n, totals, Arg::Output { operand: 0 }, initial, exclusive];
+        let args = vec![self.input(), beside, n, totals, Arg::Output { operand: 0 }, initial, exclusive];
         self.launch("scan_tiles", &parameters, tiles, block, args)
     }
 
@@ -516,7 +607,8 @@ impl Lowering<'_> {
         self.program.control = ControlBlock { words: tiles * carry_bytes(self.problem) / 4 };
         let [initial, exclusive] = self.start();
         let output = Arg::Output { operand: 0 };
-        let args = vec![self.input(), Arg::U64(self.problem.length()), output, initial, exclusive, Arg::Control];
+        let beside = self.beside(tiles, self.tile(block, rows))?;
+        let args = vec![self.input(), beside, Arg::U64(self.problem.length()), output, initial, exclusive, Arg::Control];
         let parameters = format!(", {block}, {rows}, {resident}, {}", self.problem.reverse());
         self.launch("scan_look_back", &parameters, tiles, block, args)
     }
@@ -531,12 +623,19 @@ impl Lowering<'_> {
         }
         let state = state_bytes(self.problem);
         let tile_bytes = elements as u32 * self.problem.dtype().size() as u32;
+        let beside_bytes = match Beside::of(self.problem) {
+            Beside::Nothing => 0,
+            Beside::Coefficients => tile_bytes + 128,
+            Beside::Heads => elements as u32 / 8,
+        };
         // More than twelve stages were not seen to help; two thirds of them are what a tile's total is ahead of its scan.
-        let stages = (ring_bytes / tile_bytes).min(12);
+        let arrays = if Beside::of(self.problem) == Beside::Coefficients { 2 } else { 1 };
+        let stages = (ring_bytes / (arrays * tile_bytes)).min(12);
         let ahead = stages * 2 / 3;
-        // Of each stage: a tile, 128 bytes, what is told about it (`RingOfTiles::Stage` asserts that it fits).
-        let front = (state + carry_bytes(self.problem)).next_multiple_of(8).max(32) as u32;
-        let shared_bytes = stages * (tile_bytes + 128 + 80 + front + warps * state as u32);
+        // Of each stage: a tile, 128 bytes, what lies beside it, and what is told about it (`RingOfTiles::Stage` asserts that it
+        // fits).
+        let told = 112 + carry_bytes(self.problem) as u32 + (1 + warps) * state as u32;
+        let shared_bytes = stages * (tile_bytes + 128 + beside_bytes + told.next_multiple_of(16));
         // A lane holds the words of several tiles of a group.
         let group = if state > 8 { group.min(64) } else { group };
         let grid = tiles.min(u64::from(self.caps.multiprocessors));
@@ -545,7 +644,8 @@ impl Lowering<'_> {
         // A row's words begin where two of them can be read at once.
         let words_of_row = tiles_of_row.next_multiple_of(2) * state / 4;
         self.program.control = ControlBlock { words: words_of_row * self.problem.rows() };
-        let mut args = self.plain_rows();
+        let beside = self.beside(tiles, elements)?;
+        let mut args = self.plain_rows(beside);
         args.push(Arg::Control);
         let parameters = format!(", {warps}, {rows}, {stages}, {ahead}, {delay}, {group}, {}", self.problem.reverse());
         self.launch("scan_look_ahead", &parameters, grid, 32 * (warps + 4), args)?;
@@ -556,11 +656,11 @@ impl Lowering<'_> {
     }
 
     /// The arguments of kernels over plain rows.
-    fn plain_rows(&self) -> Vec<Arg> {
+    fn plain_rows(&self, beside: Arg) -> Vec<Arg> {
         let p = self.problem;
         let numbers = [p.rows(), p.length(), p.pitch() as u64].map(Arg::U64);
         let rest = [Arg::Output { operand: 0 }].into_iter().chain(self.start());
-        [self.input()].into_iter().chain(numbers).chain(rest).collect()
+        [self.input(), beside].into_iter().chain(numbers).chain(rest).collect()
     }
 
     fn registers(&mut self) -> Result<()> {
@@ -575,7 +675,8 @@ impl Lowering<'_> {
             let why = format!("a grid has {} blocks at most, and this takes {grid}", i32::MAX);
             return Err(Error::NotClaimed { rung: self.rung.id(), why });
         }
-        let args = self.plain_rows();
+        let beside = self.beside(0, 0)?;
+        let args = self.plain_rows(beside);
         self.launch("scan_rows", &parameters, grid, block, args)
     }
 
@@ -604,17 +705,18 @@ impl Lowering<'_> {
         }
         let shape_words = self.columns_shape(steps, steps_of_block);
         let mut fronts = Arg::U64(0);
+        let beside = self.beside(0, 0)?;
         if !walks {
             let totals = steps * p.rows() * state_bytes(p);
             let first_front = totals.next_multiple_of(16);
             self.program.scratch_bytes = first_front + steps * p.rows() * carry_bytes(p);
             fronts = Arg::Scratch(first_front);
-            let args = vec![self.input(), Arg::Scratch(0), shape_words.clone()];
+            let args = vec![self.input(), beside.clone(), Arg::Scratch(0), shape_words.clone()];
             self.launch("scan_column_totals", &parameters, grid, shape.block, args)?;
             let args = vec![Arg::Scratch(0), fronts.clone(), shape_words.clone()];
             self.launch("scan_column_spine", &format!(", {SPINE}"), p.rows().div_ceil(u64::from(SPINE)), SPINE, args)?;
         }
-        let args = vec![self.input(), Arg::Output { operand: 0 }, fronts, shape_words];
+        let args = vec![self.input(), beside, Arg::Output { operand: 0 }, fronts, shape_words];
         self.launch("scan_columns", &parameters, grid, shape.block, args)
     }
 
@@ -689,8 +791,10 @@ impl Lowering<'_> {
         words.extend(padded(&shape.reduced, &|d| d.extent));
         words.extend(padded(&shape.reduced, &|d| sign(d.stride) as u64));
         let grid = rows.div_ceil(u64::from(BLOCK / lanes)).min(u64::from(self.caps.multiprocessors) * 32);
-        let input = Arg::Input { operand: 0, bytes: 0 };
-        let args = vec![input, Arg::Output { operand: 0 }, Arg::Words(words)];
+        // Strides lead both arrays from their base pointers on.
+        let input = |operand| Arg::Input { operand, bytes: 0 };
+        let beside = if Beside::of(problem) == Beside::Coefficients { input(1) } else { Arg::U64(0) };
+        let args = vec![input(0), beside, Arg::Output { operand: 0 }, Arg::Words(words)];
         self.launch("scan_axes", &format!(", {lanes}, {ROWS}"), grid, BLOCK, args)
     }
 }
@@ -719,7 +823,9 @@ pub(super) fn lower(
         }
         Schedule::LookAhead { warps, tile_bytes, rows, ring_bytes, group } => {
             tuning.block_size(0)?;
-            let row_bytes = low.tile(32 * warps, 1) as u32 * problem.dtype().size() as u32;
+            // Coefficients share the bytes with the elements.
+            let arrays = if Beside::of(problem) == Beside::Coefficients { 2 } else { 1 };
+            let row_bytes = low.tile(32 * warps, 1) as u32 * problem.dtype().size() as u32 * arrays;
             low.look_ahead(warps, (tile_bytes / row_bytes).min(rows), ring_bytes, group)?;
         }
         Schedule::Axes => low.axes()?,

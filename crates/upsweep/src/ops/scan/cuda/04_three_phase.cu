@@ -1,16 +1,16 @@
 // Rung 4, three_phase: reduce, then scan: totals of tiles, one block scans the totals, and the tiles are read again and scanned with their carry.
-// input: n elements; totals: one state a tile in scratch, which become carries in place; output: n results; initial: the state of the initial value
+// input: n elements; beside: what a scan of two arrays reads with them; totals: one state a tile in scratch, which become carries in place; output: n results; initial: the state of the initial value
 // launch: totals <<<tiles, BLOCK>>>, spine <<<1, 1024>>>, tiles <<<tiles, BLOCK>>>, a tile being BLOCK * ROWS 16-byte stores; static shared memory 32 states
 // cost: two reads and one write of n items; three launches; 1 or 2 barriers a tile; the order of combinations is fixed
 // source: Y. Dotsenko et al., Fast Scan Algorithms on Graphics Processors (2008), on reduce-then-scan; D. Merrill and A. Grimshaw, Parallel Scan for Stream Architectures (2009)
 
 namespace upsweep {
 
-template <class Op, u32 BLOCK, u32 ROWS, bool REVERSE> UPSWEEP_KERNEL scan_tile_totals(const void* input, u64 n, void* totals) {
+template <class Op, u32 BLOCK, u32 ROWS, bool REVERSE> UPSWEEP_KERNEL scan_tile_totals(const void* input, const void* beside, u64 n, void* totals) {
   using State = typename Op::State;
   __shared__ SharedStates<State, WARP> shared;
   ScanTile<Op, BLOCK, ROWS, REVERSE> tile;
-  tile.load(input, n, blockIdx.x, gridDim.x);
+  tile.load(input, beside, n, blockIdx.x, gridDim.x);
   const State warp = tile.total();
   if (threadIdx.x % WARP == 0) shared.get()[threadIdx.x / WARP] = warp;
   __syncthreads();
@@ -57,18 +57,19 @@ template <class Op, u32 BLOCK> UPSWEEP_KERNEL scan_spine(void* totals, u64 count
 }
 
 template <class Op, u32 BLOCK, u32 ROWS, bool REVERSE>
-UPSWEEP_KERNEL scan_tiles(const void* input, u64 n, const void* carries, void* output, u64 initial, u64 exclusive) {
+UPSWEEP_KERNEL scan_tiles(const void* input, const void* beside, u64 n, const void* carries, void* output, u64 initial, u64 exclusive) {
   using State = typename Op::State;
   __shared__ SharedStates<State, WARP> shared;
-  State base = initial_state<State>(initial);
+  const Results<Op> result = {initial, exclusive != 0};
+  State base = result.start();
   // A single tile has nothing in front of it and no carry.
   if (gridDim.x > 1) base = Op::combine(base, static_cast<const State*>(carries)[blockIdx.x]);
   ScanTile<Op, BLOCK, ROWS, REVERSE> tile;
-  tile.load(input, n, blockIdx.x, gridDim.x);
+  tile.load(input, beside, n, blockIdx.x, gridDim.x);
   const State warp = tile.scan();
   if (threadIdx.x % WARP == 0) shared.get()[threadIdx.x / WARP] = warp;
   __syncthreads();
-  tile.store(output, n, Op::combine(base, first_warps<Op, BLOCK / WARP>(shared.get(), threadIdx.x / WARP)), exclusive != 0);
+  tile.store(output, n, Op::combine(base, first_warps<Op, BLOCK / WARP>(shared.get(), threadIdx.x / WARP)), result);
 }
 
 }  // namespace upsweep

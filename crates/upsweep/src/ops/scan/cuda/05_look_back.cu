@@ -8,7 +8,7 @@ namespace upsweep {
 
 template <class Op, u32 BLOCK, u32 ROWS, u32 RESIDENT, bool REVERSE>
 __global__ void __launch_bounds__(BLOCK, RESIDENT)
-    scan_look_back(const void* input, u64 n, void* output, u64 initial, u64 exclusive, Control* control) {
+    scan_look_back(const void* input, const void* beside, u64 n, void* output, u64 initial, u64 exclusive, Control* control) {
   using State = typename Op::State;
   using C = Carry<Op>;
   __shared__ SharedStates<State, WARP> totals;
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
   __syncthreads();
   const u32 number = ticket, warp = threadIdx.x / WARP;
   ScanTile<Op, BLOCK, ROWS, REVERSE> tile;
-  tile.load(input, n, number, gridDim.x);
+  tile.load(input, beside, n, number, gridDim.x);
   const State warp_state = tile.scan();
   if (threadIdx.x % WARP == 0) totals.get()[warp] = warp_state;
   __syncthreads();
@@ -44,9 +44,10 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
     }
   }
   __syncthreads();
-  const typename C::State front = C::join(C::raise(initial_state<State>(initial)), *in_front.get());
+  const Results<Op> result = {initial, exclusive != 0};
+  const typename C::State front = C::join(C::raise(result.start()), *in_front.get());
   const State base = C::lower(C::join(front, C::raise(first_warps<Op, BLOCK / WARP>(totals.get(), warp))));
-  tile.store(output, n, base, exclusive != 0);
+  tile.store(output, n, base, result);
 }
 
 }  // namespace upsweep

@@ -30,7 +30,7 @@ UPSWEEP_DEVICE i64 rows_walk(u64 flat, u64 rank, const u64* extent, const i64* s
 
 // LANES threads (a warp or the whole block of 256) scan one row in steps of ROWS * LANES elements; a warp's elements are
 // neighbours of the row.
-template <class Op, u32 LANES, u32 ROWS> UPSWEEP_KERNEL scan_axes(const void* input, void* output, ScanRows shape) {
+template <class Op, u32 LANES, u32 ROWS> UPSWEEP_KERNEL scan_axes(const void* input, const void* beside, void* output, ScanRows shape) {
   using T = typename Op::Input;
   using State = typename Op::State;
   using C = Carry<Op>;
@@ -39,19 +39,26 @@ template <class Op, u32 LANES, u32 ROWS> UPSWEEP_KERNEL scan_axes(const void* in
   constexpr u32 WARPS = LANES / WARP;
   __shared__ SharedStates<State, WARP> shared;
   const u32 lane = threadIdx.x % WARP, warp = threadIdx.x % LANES / WARP;
+  const Results<Op> result = {shape.initial, shape.exclusive != 0};
   // A group stays together: all its lanes have the same row.
   for (u64 row = u64(blockIdx.x) * GROUPS + threadIdx.x / LANES; row < shape.rows; row += u64(gridDim.x) * GROUPS) {
-    const T* from = static_cast<const T*>(input) + shape.input_first + rows_walk(row, shape.kept_rank, shape.kept_extent, shape.kept_stride);
+    const i64 origin = shape.input_first + rows_walk(row, shape.kept_rank, shape.kept_extent, shape.kept_stride);
+    const T* from = static_cast<const T*>(input) + origin;
+    const T* coefficients = BESIDE<Op> == Beside::COEFFICIENTS ? static_cast<const T*>(beside) + origin : from;
     typename Op::Output* to =
         static_cast<typename Op::Output*>(output) + shape.output_first + i64(row / shape.inner * (shape.length * shape.inner) + row % shape.inner);
-    typename C::State carry = C::raise(initial_state<State>(shape.initial));
+    typename C::State carry = C::raise(result.start());
     for (u64 step = 0; step < shape.length; step += LANES * ROWS) {
       const u64 first = step + warp * (WARP * ROWS) + lane;
       State item[ROWS];
 #pragma unroll
       for (u32 k = 0; k < ROWS; ++k) {
         const u64 i = first + k * WARP;
-        item[k] = i < shape.length ? Op::lift(from[rows_walk(i, shape.reduced_rank, shape.reduced_extent, shape.reduced_stride)], i) : Op::identity();
+        item[k] = Op::identity();
+        if (i < shape.length) {
+          const i64 at = rows_walk(i, shape.reduced_rank, shape.reduced_extent, shape.reduced_stride);
+          item[k] = lift_with<Op>(from[at], coefficients[at]);
+        }
       }
       State total = Op::identity(), before[ROWS];
 #pragma unroll
@@ -74,7 +81,7 @@ template <class Op, u32 LANES, u32 ROWS> UPSWEEP_KERNEL scan_axes(const void* in
 #pragma unroll
       for (u32 k = 0; k < ROWS; ++k) {
         const u64 i = first + k * WARP;
-        if (i < shape.length) to[i64(i) * shape.output_step] = Op::finish(Op::combine(front, shape.exclusive ? before[k] : item[k]), 0);
+        if (i < shape.length) to[i64(i) * shape.output_step] = result.of(Op::combine(front, before[k]), Op::combine(front, item[k]), false);
       }
     }
   }

@@ -1,5 +1,5 @@
 // Rung 7, look_ahead: one block a multiprocessor; a ring of tiles is filled by the copy engine, a tile's total is published some tiles before the tile is scanned, and two warps add up the totals in front.
-// input: rows of n elements, pitch elements apart; output: rows of n results, one after the other; initial: the state of the initial value; control: the prepared plan's block (epoch, tickets, then tagged words for each tile)
+// input: rows of n elements, pitch elements apart; beside: what a scan of two arrays reads with them; output: rows of n results, one after the other; initial: the state of the initial value; control: the prepared plan's block (epoch, tickets, then tagged words for each tile)
 // launch: grid at most one block a multiprocessor, block (WARPS + 4) * 32; dynamic shared memory: RingOfTiles, STAGES times STAGE_BYTES and a Stage
 // cost: one read and one write of n items; 1 atomic and 1 tagged write a tile, each block reads every tile's word once; the order of combinations is fixed
 // source: D. Merrill and M. Garland, Single-pass Parallel Prefix Scan with Decoupled Look-back (2016), on tickets and tagged words; PTX ISA, cp.async.bulk and mbarrier
@@ -13,6 +13,30 @@ struct Fetch {
   i32 begin, end;  // multiples of 16 bytes apart; equal: nothing
 };
 
+// An array's part of a stage, of which lanes read N neighbours.
+template <class T, u32 N, bool PLAIN> struct StagedArray {
+  const T* stage;
+  Fetch fetch;
+  const T* lowest;  // where the tile's lowest element lies in memory
+
+  // Whether the neighbours from `at` on were fetched.
+  UPSWEEP_DEVICE bool has(u32 at) const { return i32(at * sizeof(T)) >= fetch.begin && i32((at + N) * sizeof(T)) <= fetch.end; }
+  UPSWEEP_DEVICE void read(u32 at, T (&items)[N]) const {
+    Bits128 bits;
+    if (PLAIN || fetch.behind == 0) {
+      bits = read_group<T, N>(stage + at);
+    } else if constexpr (N * sizeof(T) == 16) {
+      bits = bits_behind<sizeof(T)>(read_group<T, N>(stage + at), read_group<T, N>(stage + at + N), fetch.behind);
+    } else {
+#pragma unroll
+      for (u32 k = 0; k < N; ++k) items[k] = stage[fetch.behind / sizeof(T) + at + k];
+      return;
+    }
+#pragma unroll
+    for (u32 k = 0; k < N; ++k) items[k] = element_of<T>(bits, k);
+  }
+};
+
 // A stage's tile: as `ScanTile` it has ROWS rows a warp and N neighbours a lane and row, but it lies in shared memory.
 // Tiles are cut by index, whatever the addresses, so that these do not enter the order of combinations.
 // PLAIN: it lies there as a whole, and input and output begin at addresses of 16 bytes. Most tiles do, and without the
@@ -24,41 +48,50 @@ template <class Op, u32 WARPS, u32 ROWS, bool REVERSE, bool PLAIN> struct Staged
   static constexpr u32 N = pack_size<Output>();
   static constexpr u32 ELEMENTS = WARPS * ROWS * WARP * N;
 
-  const T* stage;
-  Fetch fetch;
-  const T* lowest;  // where the tile's lowest element lies in memory, and where its result goes
-  Output* target;
-  u32 count;  // elements of the tile, from the lowest on
+  static constexpr bool HAS_COEFFICIENTS = BESIDE<Op> == Beside::COEFFICIENTS, HAS_HEADS = BESIDE<Op> == Beside::HEADS;
+  static_assert(ELEMENTS % 128 == 0, "a tile's heads are a multiple of 16 bytes");
+
+  StagedArray<T, N, PLAIN> input, coefficients;
+  const u32* heads;  // a bit an element, from the tile's lowest on
+  Output* target;    // where the result of the tile's lowest element goes
+  u32 count;         // elements of the tile, from the lowest on
 
   // Where the lane's first element in memory lies, from the tile's lowest; `warp` is one of the WARPS.
   static UPSWEEP_DEVICE u32 offset(u32 warp, u32 row) {
     const u32 position = ((warp * ROWS + row) * WARP + threadIdx.x % WARP) * N;
     return REVERSE ? ELEMENTS - N - position : position;
   }
+  // Which of the lane's elements of a row are heads, a bit each, in memory order.
+  UPSWEEP_DEVICE u32 heads_of(u32 warp, u32 row) const {
+    const u32 at = offset(warp, row);
+    return HAS_HEADS ? heads[at / 32] >> (at % 32) : 0;
+  }
+  static UPSWEEP_DEVICE bool is_head(u32 heads_of_lane, u32 k) { return (heads_of_lane >> (REVERSE ? N - 1 - k : k) & 1) != 0; }
   // The lane's states of a row, in the order of the scan.
   UPSWEEP_DEVICE void read(u32 warp, u32 row, State (&items)[N]) const {
-    const u32 at = offset(warp, row);
-    if (!PLAIN && (i32(at * sizeof(T)) < fetch.begin || i32((at + N) * sizeof(T)) > fetch.end)) {
+    const u32 at = offset(warp, row), heads_of_lane = heads_of(warp, row);
+    auto lift = [&](T x, T coefficient, u32 k) {
+      if constexpr (HAS_HEADS) return Op::lift(x, is_head(heads_of_lane, k));
+      else return lift_with<Op>(x, coefficient);
+    };
+    if (!PLAIN && (!input.has(at) || (HAS_COEFFICIENTS && !coefficients.has(at)))) {
       // Not all of it was fetched: it is read where it lies.
 #pragma unroll
       for (u32 k = 0; k < N; ++k) {
         const u32 place = at + (REVERSE ? N - 1 - k : k);
-        items[k] = place < count ? Op::lift(lowest[place], 0) : Op::identity();
+        items[k] = Op::identity();
+        if (place < count) items[k] = lift(input.lowest[place], HAS_COEFFICIENTS ? coefficients.lowest[place] : T(), k);
       }
       return;
     }
-    Bits128 bits;
-    if (PLAIN || fetch.behind == 0) {
-      bits = read_group<T, N>(stage + at);
-    } else if constexpr (N * sizeof(T) == 16) {
-      bits = bits_behind<sizeof(T)>(read_group<T, N>(stage + at), read_group<T, N>(stage + at + N), fetch.behind);
-    } else {
+    T x[N], coefficient[N];
+    input.read(at, x);
+    if constexpr (HAS_COEFFICIENTS) coefficients.read(at, coefficient);
 #pragma unroll
-      for (u32 k = 0; k < N; ++k) items[k] = Op::lift(stage[fetch.behind / sizeof(T) + at + (REVERSE ? N - 1 - k : k)], 0);
-      return;
+    for (u32 k = 0; k < N; ++k) {
+      const u32 i = REVERSE ? N - 1 - k : k;
+      items[k] = lift(x[i], HAS_COEFFICIENTS ? coefficient[i] : x[i], k);
     }
-#pragma unroll
-    for (u32 k = 0; k < N; ++k) items[k] = Op::lift(element_of<T>(bits, REVERSE ? N - 1 - k : k), 0);
   }
   // Stores the lane's results of a row; rows are stored in turn, and `earlier` keeps the bits of the row before. Between
   // addresses of 16 bytes a lane joins its results with those of the lane before it in the scan, whose last row the first
@@ -110,9 +143,12 @@ template <class Op, u32 WARPS, u32 ROWS, u32 STAGES> struct RingOfTiles {
   using T = typename Op::Input;
   using State = typename Op::State;
   using Held = typename Carry<Op>::State;
-  static constexpr u32 TILE_BYTES = StagedTile<Op, WARPS, ROWS, false, true>::ELEMENTS * sizeof(T);
-  static constexpr u32 COPY_BYTES = TILE_BYTES + 16;    // of an input that begins between addresses of 16 bytes
-  static constexpr u32 STAGE_BYTES = TILE_BYTES + 128;  // so that each stage begins where the copy engine writes best
+  static constexpr Beside BESIDES = BESIDE<Op>;
+  static constexpr u32 ELEMENTS = StagedTile<Op, WARPS, ROWS, false, true>::ELEMENTS, TILE_BYTES = ELEMENTS * sizeof(T);
+  // With 16 bytes more of an array that begins between such addresses, and up to where the copy engine writes best.
+  static constexpr u32 ARRAY_BYTES = TILE_BYTES + 128;
+  static constexpr u32 BESIDE_BYTES = BESIDES == Beside::COEFFICIENTS ? ARRAY_BYTES : BESIDES == Beside::HEADS ? ELEMENTS / 8 : 0;
+  static constexpr u32 STAGE_BYTES = ARRAY_BYTES + BESIDE_BYTES;
   static_assert(TILE_BYTES % 16 == 0, "the copy engine moves 16 bytes at a time");
 
   struct Stage {
@@ -120,9 +156,9 @@ template <class Op, u32 WARPS, u32 ROWS, u32 STAGES> struct RingOfTiles {
     u64 summed;  // every warp has left its total
     u64 ready;   // what stands in front of every warp is known
     u64 empty;   // every warp has read the tile for the last time
-    i64 lowest;  // of the tile's lowest element, from the input on
+    i64 lowest;  // of the tile's lowest element, from the input on; as far from the coefficients on
     u64 target;  // of its result, from the output on
-    Fetch fetch;
+    Fetch fetch, fetch_beside;
     u32 count;     // elements of the tile
     u32 is_plain;  // as `StagedTile` means it
     u32 row;
@@ -131,11 +167,11 @@ template <class Op, u32 WARPS, u32 ROWS, u32 STAGES> struct RingOfTiles {
     State part;   // of the tiles before it in its group
     State totals[WARPS];  // each warp's total, then what stands in front of the warp in its tile
   };
-  static constexpr u32 FRONT_BYTES = (sizeof(Held) + sizeof(State) + 7) / 8 * 8;
-  static_assert(sizeof(Stage) <= 80 + (FRONT_BYTES < 32 ? 32 : FRONT_BYTES) + WARPS * sizeof(State), "the plan's bytes of shared memory are too few");
+  static_assert(sizeof(Stage) <= (112 + sizeof(Held) + (1 + WARPS) * sizeof(State) + 15) / 16 * 16, "the plan's bytes of shared memory are too few");
 
   char* memory;
-  UPSWEEP_DEVICE T* staged(u32 stage) const { return reinterpret_cast<T*>(memory + u64(stage) * STAGE_BYTES); }
+  UPSWEEP_DEVICE char* staged(u32 stage) const { return memory + u64(stage) * STAGE_BYTES; }
+  UPSWEEP_DEVICE char* staged_beside(u32 stage) const { return staged(stage) + ARRAY_BYTES; }
   UPSWEEP_DEVICE Stage& operator[](u32 stage) const { return reinterpret_cast<Stage*>(memory + u64(STAGES) * STAGE_BYTES)[stage]; }
 };
 
@@ -211,7 +247,15 @@ template <class Op, u32 COUNT, u32 N, bool REVERSE> struct RowsOfTile {
   using State = typename Op::State;
   State items[COUNT][N];  // after `scan`: with the lane's own before them
   State total[COUNT];     // after `scan`: of the lane with all lanes below
+  u32 heads[COUNT];       // the lane's, as its tile gives them
 
+  template <class Tile> UPSWEEP_DEVICE void read(const Tile& tile, u32 warp, u32 top) {
+#pragma unroll
+    for (u32 row = 0; row < COUNT; ++row) {
+      tile.read(warp, top + row, items[row]);
+      heads[row] = tile.heads_of(warp, top + row);
+    }
+  }
   UPSWEEP_DEVICE void scan() {
 #pragma unroll
     for (u32 row = 0; row < COUNT; ++row) {
@@ -221,7 +265,7 @@ template <class Op, u32 COUNT, u32 N, bool REVERSE> struct RowsOfTile {
     }
   }
   // Stores the results as rows `top` and on; `base` is what stands in front of the warp, `sum` is moved on.
-  template <class Tile> UPSWEEP_DEVICE void store(const Tile& tile, u32 warp, u32 top, State base, bool exclusive, State& sum, Bits128& stored) const {
+  template <class Tile> UPSWEEP_DEVICE void store(const Tile& tile, u32 warp, u32 top, State base, const Results<Op>& result, State& sum, Bits128& stored) const {
 #pragma unroll
     for (u32 row = 0; row < COUNT; ++row) {
       const State lanes = shuffle_up(total[row], 1);
@@ -231,7 +275,7 @@ template <class Op, u32 COUNT, u32 N, bool REVERSE> struct RowsOfTile {
 #pragma unroll
       for (u32 i = 0; i < N; ++i) {
         const State inclusive = Op::combine(base, Op::combine(before, items[row][i]));
-        results[REVERSE ? N - 1 - i : i] = Op::finish(exclusive ? earlier : inclusive, 0);
+        results[REVERSE ? N - 1 - i : i] = result.of(earlier, inclusive, tile.is_head(heads[row], i));
         earlier = inclusive;
       }
       sum = Op::combine(sum, shuffle_from(total[row], WARP - 1));
@@ -253,7 +297,7 @@ template <class Op, u32 WARPS> UPSWEEP_DEVICE typename Op::State front_of_warp(c
 
 template <class Op, u32 WARPS, u32 ROWS, u32 STAGES, u32 AHEAD, u32 DELAY, u32 GROUP, bool REVERSE>
 __global__ void __launch_bounds__((WARPS + 4) * WARP, 1)
-    scan_look_ahead(const void* input, u64 rows, u64 n, i64 pitch, void* output, u64 initial, u64 exclusive, Control* control) {
+    scan_look_ahead(const void* input, const void* beside, u64 rows, u64 n, i64 pitch, void* output, u64 initial, u64 exclusive, Control* control) {
 #if __CUDA_ARCH__ >= 900
   using T = typename Op::Input;
   using State = typename Op::State;
@@ -313,8 +357,13 @@ __global__ void __launch_bounds__((WARPS + 4) * WARP, 1)
       const u64 target = row * n + first;
       const u64 left = n - first;
       const Fetch fetch = fetch_of(lowest, first, left);
-      const u32 bytes = fetch.end - fetch.begin;
-      const bool is_plain = fetch.behind == 0 && is_aligned16(static_cast<Output*>(output) + target) && left >= Tile::ELEMENTS;
+      const T* lowest_beside = static_cast<const T*>(beside) + (lowest - static_cast<const T*>(input));
+      Fetch fetch_beside = {};
+      if constexpr (Ring::BESIDES == Beside::COEFFICIENTS) fetch_beside = fetch_of(lowest_beside, first, left);
+      if constexpr (Ring::BESIDES == Beside::HEADS) fetch_beside.end = Ring::BESIDE_BYTES;
+      const u32 bytes = fetch.end - fetch.begin, bytes_beside = fetch_beside.end - fetch_beside.begin;
+      const bool is_aligned = (fetch.behind | fetch_beside.behind) == 0 && is_aligned16(static_cast<Output*>(output) + target);
+      const bool is_plain = is_aligned && left >= Tile::ELEMENTS;
       if (k >= STAGES && !wait(stage.empty, k / STAGES - 1)) return;
       if (ticket >= tiles) {
         // Whoever looks at a later tile finds the end, too.
@@ -327,9 +376,16 @@ __global__ void __launch_bounds__((WARPS + 4) * WARP, 1)
         return;
       }
       if (bytes > 0) {
-        bulk_load_evict_last(reinterpret_cast<char*>(ring.staged(s)) + i32(fetch.behind) + fetch.begin,
-                             reinterpret_cast<const char*>(lowest) + fetch.begin, bytes, &stage.full);
+        bulk_load_evict_last(ring.staged(s) + i32(fetch.behind) + fetch.begin, reinterpret_cast<const char*>(lowest) + fetch.begin, bytes, &stage.full);
       }
+      if constexpr (Ring::BESIDES == Beside::COEFFICIENTS) {
+        if (bytes_beside > 0) {
+          bulk_load_evict_last(ring.staged_beside(s) + i32(fetch_beside.behind) + fetch_beside.begin, reinterpret_cast<const char*>(lowest_beside) + fetch_beside.begin, bytes_beside,
+                               &stage.full);
+        }
+      }
+      // Heads are of whole tiles, and of one row.
+      if constexpr (Ring::BESIDES == Beside::HEADS) bulk_load(ring.staged_beside(s), static_cast<const char*>(beside) + first / 8, bytes_beside, &stage.full);
       // Asked for before there is room: the answer takes as long as a load.
       ticket = atomicAdd(&control->counter, 1u);
       stage.row = row;
@@ -337,10 +393,11 @@ __global__ void __launch_bounds__((WARPS + 4) * WARP, 1)
       stage.lowest = lowest - static_cast<const T*>(input);
       stage.target = target;
       stage.fetch = fetch;
+      stage.fetch_beside = fetch_beside;
       stage.count = left < Tile::ELEMENTS ? u32(left) : Tile::ELEMENTS;
       stage.is_plain = is_plain;
       // The barrier waits for this arrival, whether or not the bytes have come before it.
-      barrier_arrive_expect(&stage.full, bytes);
+      barrier_arrive_expect(&stage.full, bytes + bytes_beside);
     }
   }
   if (warp == WARPS + 1) {  // the publisher
@@ -424,15 +481,21 @@ __global__ void __launch_bounds__((WARPS + 4) * WARP, 1)
 
   auto with_tile = [&](u32 s, auto work) {
     const typename Ring::Stage& stage = ring[s];
+    const T *staged = reinterpret_cast<const T*>(ring.staged(s)), *staged_beside = reinterpret_cast<const T*>(ring.staged_beside(s));
+    const u32* heads = reinterpret_cast<const u32*>(ring.staged_beside(s));
+    Output* target = static_cast<Output*>(output) + stage.target;
     if (stage.is_plain) {
-      work(Plain{ring.staged(s), {}, nullptr, static_cast<Output*>(output) + stage.target, Plain::ELEMENTS});
+      work(Plain{{staged, {}, nullptr}, {staged_beside, {}, nullptr}, heads, target, Plain::ELEMENTS});
     } else {
-      work(Tile{ring.staged(s), stage.fetch, static_cast<const T*>(input) + stage.lowest, static_cast<Output*>(output) + stage.target, stage.count});
+      const StagedArray<T, N, false> of_input = {staged, stage.fetch, static_cast<const T*>(input) + stage.lowest};
+      const StagedArray<T, N, false> of_beside = {staged_beside, stage.fetch_beside, static_cast<const T*>(beside) + stage.lowest};
+      work(Tile{of_input, of_beside, heads, target, stage.count});
     }
   };
 
   // The warps that scan: of tile k + AHEAD the total, then tile k.
-  const typename C::State start = C::raise(initial_state<State>(initial));
+  const Results<Op> result = {initial, exclusive != 0};
+  const typename C::State start = C::raise(result.start());
   u32 known = NONE - AHEAD;  // tiles of this block, once the last one has been seen
   for (u32 k = 0; k < known + AHEAD; ++k) {
     if (k < known) {
@@ -464,11 +527,10 @@ __global__ void __launch_bounds__((WARPS + 4) * WARP, 1)
 #pragma unroll
       for (u32 top = 0; top < ROWS; top += AT_ONCE) {
         RowsOfTile<Op, AT_ONCE, N, REVERSE> rows;
-#pragma unroll
-        for (u32 row = 0; row < AT_ONCE; ++row) tile.read(warp, top + row, rows.items[row]);
+        rows.read(tile, warp, top);
         if (top + AT_ONCE == ROWS) warp_arrive(&stage.empty);
         rows.scan();
-        rows.store(tile, warp, top, base, exclusive != 0, sum, stored);
+        rows.store(tile, warp, top, base, result, sum, stored);
       }
     });
   }

@@ -19,7 +19,7 @@ template <class Op, u32 WITHIN> UPSWEEP_DEVICE typename Op::State lanes_scan(typ
 
 template <class Op, u32 LANES, u32 PACKS, u32 N, u32 BLOCK, u32 RESIDENT, bool REVERSE>
 __global__ void __launch_bounds__(BLOCK, RESIDENT)
-    scan_rows(const void* input, u64 rows, u64 length, i64 pitch, void* output, u64 initial, u64 exclusive) {
+    scan_rows(const void* input, const void* beside, u64 rows, u64 length, i64 pitch, void* output, u64 initial, u64 exclusive) {
   using T = typename Op::Input;
   using State = typename Op::State;
   using Output = typename Op::Output;
@@ -31,20 +31,26 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
   const u64 row = u64(blockIdx.x) * (BLOCK / LANES) + threadIdx.x / LANES;
   // Lanes without a row take part in the shuffles, with identities.
   const u32 count = row < rows ? u32(length) : 0;
+  constexpr bool HAS_COEFFICIENTS = BESIDE<Op> == Beside::COEFFICIENTS;
   const T* elements = static_cast<const T*>(input) + i64(row) * pitch;
+  const T* coefficients = HAS_COEFFICIENTS ? static_cast<const T*>(beside) + i64(row) * pitch : elements;
   Output* results = static_cast<Output*>(output) + row * length;
-  const bool loads_packs = (reinterpret_cast<u64>(input) & (N * sizeof(T) - 1)) == 0 && (u64(pitch) & (N - 1)) == 0;
+  const u64 addresses = reinterpret_cast<u64>(input) | (HAS_COEFFICIENTS ? reinterpret_cast<u64>(beside) : 0);
+  const bool loads_packs = (addresses & (N * sizeof(T) - 1)) == 0 && (u64(pitch) & (N - 1)) == 0;
   const bool stores_packs = (reinterpret_cast<u64>(output) & (N * sizeof(Output) - 1)) == 0;
   // The lane's packs are neighbours of its warp's; `place` counts in the order of the scan.
   auto place = [&](u32 k) { return ((warp * PACKS + k) * WITHIN + lane) * N; };
   auto lowest = [&](u32 k) { return REVERSE ? count - N - place(k) : place(k); };
 
-  Bits128 bits[PACKS];
+  Bits128 bits[PACKS], beside_bits[PACKS];
   State items[PACKS][N];
   if (loads_packs) {
 #pragma unroll
     for (u32 k = 0; k < PACKS; ++k) {
-      if (place(k) < count) bits[k] = load_group<T, N>(elements + lowest(k));
+      if (place(k) < count) {
+        bits[k] = load_group<T, N>(elements + lowest(k));
+        beside_bits[k] = HAS_COEFFICIENTS ? load_group<T, N>(coefficients + lowest(k)) : bits[k];
+      }
     }
   }
 #pragma unroll
@@ -53,7 +59,9 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
     for (u32 i = 0; i < N; ++i) {
       const u32 j = REVERSE ? N - 1 - i : i;
       items[k][i] = Op::identity();
-      if (place(k) < count) items[k][i] = Op::lift(loads_packs ? element_of<T>(bits[k], j) : elements[lowest(k) + j], 0);
+      if (place(k) >= count) continue;
+      if (loads_packs) items[k][i] = lift_with<Op>(element_of<T>(bits[k], j), element_of<T>(beside_bits[k], j));
+      else items[k][i] = lift_with<Op>(elements[lowest(k) + j], coefficients[lowest(k) + j]);
     }
   }
   State with[PACKS];  // of the lane's pack and all packs below it in the warp's row of packs
@@ -70,7 +78,8 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
     front[k] = lane == 0 ? sum : Op::combine(sum, below);
     sum = Op::combine(sum, shuffle_from(with[k], threadIdx.x % WARP | (WITHIN - 1)));
   }
-  State base = initial_state<State>(initial);
+  const Results<Op> result = {initial, exclusive != 0};
+  State base = result.start();
   if constexpr (WARPS > 1) {
     if (lane == 0) shared.get()[warp] = sum;
     __syncthreads();
@@ -85,7 +94,7 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT)
 #pragma unroll
     for (u32 i = 0; i < N; ++i) {
       const State inclusive = Op::combine(before, items[k][i]);
-      stored[REVERSE ? N - 1 - i : i] = Op::finish(exclusive != 0 ? earlier : inclusive, 0);
+      stored[REVERSE ? N - 1 - i : i] = result.of(earlier, inclusive, false);
       earlier = inclusive;
     }
     Output* target = results + lowest(k);

@@ -6,8 +6,9 @@
 
 namespace upsweep {
 
-template <class T, u32 N> UPSWEEP_DEVICE bool rows_are_aligned(const void* input, const ColumnsShape& shape) {
-  return (reinterpret_cast<u64>(input) & (N * sizeof(T) - 1)) == 0 && (u64(shape.outer_stride) & (N - 1)) == 0 && (u64(shape.row_stride) & (N - 1)) == 0;
+template <class Op, u32 N> UPSWEEP_DEVICE bool rows_are_aligned(const void* input, const void* beside, const ColumnsShape& shape) {
+  const u64 addresses = reinterpret_cast<u64>(input) | (BESIDE<Op> == Beside::COEFFICIENTS ? reinterpret_cast<u64>(beside) : 0);
+  return (addresses & (N * sizeof(typename Op::Input) - 1)) == 0 && (u64(shape.outer_stride) & (N - 1)) == 0 && (u64(shape.row_stride) & (N - 1)) == 0;
 }
 
 // What the warps of a block tell each other, by turns, so that one barrier a step is enough.
@@ -39,14 +40,15 @@ template <class Op, class Step, u32 N> UPSWEEP_DEVICE void first_warps_of(Column
 
 // The total of every step: states in order of outer, step, column.
 template <class Op, u32 ACROSS, u32 ROWS, u32 N, u32 BLOCK, bool REVERSE>
-__global__ void __launch_bounds__(BLOCK) scan_column_totals(const void* input, void* totals, ColumnsShape shape) {
+__global__ void __launch_bounds__(BLOCK) scan_column_totals(const void* input, const void* beside, void* totals, ColumnsShape shape) {
   using T = typename Op::Input;
   using Step = ColumnStep<Op, ACROSS, ROWS, N, BLOCK, REVERSE>;
   __shared__ ColumnsShared<Step> shared;
   const Strip<ACROSS, N> strip(shape);
   Step step;
   typename Op::State total[N];
-  step.load(static_cast<const T*>(input) + i64(strip.outer) * shape.outer_stride + strip.column, shape, strip.part, rows_are_aligned<T, N>(input, shape), strip.has_columns);
+  const i64 origin = i64(strip.outer) * shape.outer_stride + i64(strip.column);
+  step.load(static_cast<const T*>(input) + origin, static_cast<const T*>(beside) + origin, shape, strip.part, rows_are_aligned<Op, N>(input, beside, shape), strip.has_columns);
   step.scan(total);
   tell_totals(shared, 0, total);
   __syncthreads();
@@ -80,9 +82,13 @@ template <class Op, u32 BLOCK> UPSWEEP_KERNEL scan_column_spine(const void* tota
   }
 }
 
+// Threads of a multiprocessor that the kernel is compiled to hold: coefficients, and elements of a byte, which are widened one
+// by one, take more registers than 64.
+template <class Op> constexpr u32 COLUMN_THREADS = BESIDE<Op> == Beside::NOTHING && sizeof(typename Op::Input) > 1 ? 1024 : 640;
+
 // A block scans `steps_of_block` steps of a strip; all of them, or those whose fronts it is given.
 template <class Op, u32 ACROSS, u32 ROWS, u32 N, u32 BLOCK, bool REVERSE>
-__global__ void __launch_bounds__(BLOCK, 1024 / BLOCK) scan_columns(const void* input, void* output, const void* fronts, ColumnsShape shape) {
+__global__ void __launch_bounds__(BLOCK, COLUMN_THREADS<Op> / BLOCK) scan_columns(const void* input, const void* beside, void* output, const void* fronts, ColumnsShape shape) {
   using T = typename Op::Input;
   using State = typename Op::State;
   using Output = typename Op::Output;
@@ -90,11 +96,13 @@ __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK) scan_columns(const void* 
   using Step = ColumnStep<Op, ACROSS, ROWS, N, BLOCK, REVERSE>;
   __shared__ ColumnsShared<Step> shared;
   const Strip<ACROSS, N> strip(shape);
-  const T* columns = static_cast<const T*>(input) + i64(strip.outer) * shape.outer_stride + strip.column;
+  const i64 origin = i64(strip.outer) * shape.outer_stride + i64(strip.column);
+  const T *columns = static_cast<const T*>(input) + origin, *coefficients = static_cast<const T*>(beside) + origin;
+  const Results<Op> result = {shape.initial, shape.exclusive != 0};
   Output* results = static_cast<Output*>(output) + strip.outer * shape.length * shape.inner + strip.column;
-  const bool loads_packs = rows_are_aligned<T, N>(input, shape);
+  const bool loads_packs = rows_are_aligned<Op, N>(input, beside, shape);
   const bool stores_packs = (reinterpret_cast<u64>(output) & (N * sizeof(Output) - 1)) == 0;
-  const typename C::State initial = C::raise(initial_state<State>(shape.initial));
+  const typename C::State initial = C::raise(result.start());
   const u32 mine = Step::across() * N;  // of the strip's columns
   if (threadIdx.x < ACROSS) {
     const typename C::State* given = static_cast<const typename C::State*>(fronts) + (strip.outer * shape.steps + strip.part * shape.steps_of_block) * shape.inner + strip.column;
@@ -105,7 +113,7 @@ __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK) scan_columns(const void* 
     const u64 number = strip.part * shape.steps_of_block + turn, first = number * Step::LENGTH + Step::first_row();
     Step step;
     State above[N];
-    step.load(columns, shape, number, loads_packs, strip.has_columns);
+    step.load(columns, coefficients, shape, number, loads_packs, strip.has_columns);
     step.scan(above);
     tell_totals(shared, turn, above);
     __syncthreads();
@@ -127,7 +135,7 @@ __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK) scan_columns(const void* 
     for (u32 r = 0; r < ROWS; ++r) {
       if (!strip.has_columns || first + r >= shape.length) break;
       Output row[N];
-      step.results(r, above, shape.exclusive != 0, row);
+      step.results(r, above, result, row);
       Output* target = results + Step::place(first + r, shape.length) * shape.inner;
       if (stores_packs) {
         store_group<Output, N>(target, row);

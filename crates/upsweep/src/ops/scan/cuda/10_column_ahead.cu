@@ -250,7 +250,8 @@ __global__ void __launch_bounds__((WARPS + 2 + LOOKERS) * WARP, 1) scan_column_a
   }
 
   // The warps that scan: of step k + AHEAD the totals, then step k.
-  const typename C::State initial = C::raise(initial_state<State>(shape.initial));
+  const Results<Op> result = {shape.initial, shape.exclusive != 0};
+  const typename C::State initial = C::raise(result.start());
   const u32 mine = Step::across() * N;
   const bool stores_packs = (reinterpret_cast<u64>(output) & (N * sizeof(Output) - 1)) == 0 && shape.inner % N == 0;
   // Else, between addresses of 16 bytes, neighbours put their results together.
@@ -299,7 +300,7 @@ __global__ void __launch_bounds__((WARPS + 2 + LOOKERS) * WARP, 1) scan_column_a
 #pragma unroll
     for (u32 r = 0; r < ROWS; ++r) {
       Output row[N];
-      step.results(r, above, shape.exclusive != 0, row);
+      step.results(r, above, result, row);
       const u32 stored = Step::first_row() + r < rows ? columns : 0;
       Output* target = results + Step::place(first + r, shape.length) * shape.inner;
       if (stores_packs) {
