@@ -1,6 +1,6 @@
 //! Operators of the caller's own, and logcumsumexp, on a real GPU. Ignored (and shown as ignored) where there is none; run with
 //! `--include-ignored` on a machine with a device.
-#![cfg(feature = "cuda")]
+#![cfg(all(feature = "cpu", feature = "cuda"))]
 
 #[path = "support/scans.rs"]
 mod scans;

@@ -180,6 +180,7 @@ fn is_rising() -> UserOperator<f64, [f64; 3], bool> {
 }
 
 /// f16 on both sides, and a state of one word.
+#[cfg(feature = "cuda")]
 fn most() -> UserOperator<half::f16, [f32; 1], half::f16> {
     let combine = |a: [f32; 1], b: [f32; 1]| [a[0].max(b[0])];
     let finish = |s: [f32; 1]| half::f16::from_f32(s[0]);
