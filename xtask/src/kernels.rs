@@ -28,6 +28,9 @@ const VERSION: &str = "13.0.88";
 /// others a pairwise covering set is; `--all` compiles everything in full.
 const HELD: &str = "sm_90a";
 
+/// A target whose machine code is made from the covering set alone: what the kernels use of it is what sm_80 has.
+const AS_SM_80: &str = "sm_89";
+
 /// How far a variant is compiled: every one for every target, as far as CI's time allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Depth {
@@ -125,8 +128,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let shipped = shipped(&device, &every, &picked, options.all);
         let depth = |expression: &String, variant: &Variant| match (shipped.contains_key(expression), variant.other_block) {
             (true, _) => Depth::Shipped,
-            (false, false) => Depth::MachineCode,
-            (false, true) => Depth::FrontEnd,
+            (false, false) if options.all || device.target() != AS_SM_80 => Depth::MachineCode,
+            (false, _) => Depth::FrontEnd,
         };
         let mut words = Vec::new();
         for wanted in Depth::ALL {
