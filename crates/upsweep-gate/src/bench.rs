@@ -89,7 +89,8 @@ pub fn bench<O: Judged>(
         return refuse("operators, dtypes, sizes", "nothing that goes together".into(), "at least one problem is needed");
     }
     options.peers.iter().try_for_each(|peer| target.open_peer(peer))?;
-    let mut record = context.record(Kind::Bench, target, options.seed);
+    let kind = if options.goals.is_empty() { Kind::Bench } else { Kind::Goals };
+    let mut record = context.record(kind, target, options.seed);
     let caps = target.caps();
     let plans = problems.iter().map(|asked| Ok(O::plan(&asked.problem, &caps)?)).collect::<Result<Vec<_>>>()?;
     target.prefetch(&plans)?;
@@ -150,20 +151,6 @@ pub fn bench_shapes<O: Judged>(
 ) -> Result<Record> {
     let record = bench(target, options, context, progress)?;
     Ok(Record { kind: Kind::Shapes, findings: Some(findings(&record.rows)), ..record })
-}
-
-/// As [`bench()`], of problems that have figures to meet alone.
-///
-/// # Errors
-/// As [`bench()`].
-pub fn bench_goals<O: Judged>(
-    target: &mut dyn Target<O>,
-    options: &BenchOptions,
-    context: &Context,
-    progress: OnProgress<'_>,
-) -> Result<Record> {
-    let record = bench(target, options, context, progress)?;
-    Ok(Record { kind: Kind::Goals, ..record })
 }
 
 /// Each of our timed rows in multiples of the least that the device needs.
@@ -228,7 +215,7 @@ mod tests {
         ];
         let options =
             BenchOptions { operators: vec![], dtypes: vec![], points: vec![], goals, peers: vec![], repeats: 2, seed: 7 };
-        let record = bench_goals::<Scan>(&mut target, &options, &Context::default(), &mut |_| {}).unwrap();
+        let record = bench::<Scan>(&mut target, &options, &Context::default(), &mut |_| {}).unwrap();
         assert_eq!(record.kind, Kind::Goals);
         let met: Vec<_> = record.rows.iter().map(|row| row.goal.and_then(|goal| goal.is_met(row))).collect();
         assert_eq!(met, [Some(true), Some(false), Some(true), Some(true)], "{:#?}", record.rows);

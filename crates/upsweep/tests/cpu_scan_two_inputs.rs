@@ -2,12 +2,16 @@
 //! oracle, at every edge of a dispatch.
 #![cfg(feature = "cpu")]
 
+#[path = "support/scans.rs"]
+mod scans;
+
 use proptest::prelude::*;
+use scans::fits;
 use upsweep::Error;
 use upsweep::device::caps::{Caps, CudaCaps, DeviceKind};
 use upsweep::device::cpu::Cpu;
 use upsweep::flow::{Arg, Body, HostSlice, Op, Rung, Step};
-use upsweep::ops::scan::oracle::{Expected, linear_recurrence_bound, reference};
+use upsweep::ops::scan::oracle::{linear_recurrence_bound, reference};
 use upsweep::ops::scan::{self, OPERATORS, Scan, ScanKind, ScanOperands, ScanProblem, ScanSpec};
 use upsweep::types::{DType, Element, Layout, Operator, dispatch};
 
@@ -34,20 +38,6 @@ fn run<T: Element, S: Element, O: Element>(rung: &Rung<Scan>, problem: &ScanProb
     let mut output = vec![O::from_f64(77.0); problem.output_len() as usize];
     try_run(rung, problem, input, second, &mut output).unwrap();
     output
-}
-
-fn fits<O: Element>(got: O, expected: &Expected) -> bool {
-    match *expected {
-        Expected::Exact(value) => got.to_i128() == value,
-        Expected::Nan => got.to_f64().is_nan(),
-        Expected::Near(near) => {
-            let value = got.to_f64();
-            let overflowed = (value == f64::INFINITY && near.overflow.positive)
-                || (value == f64::NEG_INFINITY && near.overflow.negative)
-                || (value.is_nan() && near.overflow.positive && near.overflow.negative);
-            got == O::from_f64(near.value) || (value - near.value).abs() <= near.bound || overflowed
-        }
-    }
 }
 
 fn check<T: Element, S: Element>(problem: &ScanProblem, input: &[T], second: &[S], what: &str) {

@@ -3,9 +3,10 @@
 use super::{Bar, context, ladder, of_op, record_json, rows, seed};
 use crate::args::BenchArgs;
 use crate::device::Device;
+use crate::failure::Failure;
 use crate::output::Report;
 use upsweep::device::caps::DeviceKind;
-use upsweep_gate::bench::{BenchOptions, bench, bench_goals, bench_shapes};
+use upsweep_gate::bench::{BenchOptions, bench, bench_shapes};
 use upsweep_gate::judged::Judged;
 use upsweep_gate::points::shapes;
 use upsweep_gate::record::Record;
@@ -32,6 +33,12 @@ fn largest_shape(kind: DeviceKind) -> u64 {
 
 fn measure<O: Judged>(args: &BenchArgs, device: &Device) -> anyhow::Result<Record> {
     args.operator.iter().try_for_each(|operator| super::timed_operator::<O>(Some(operator)))?;
+    if args.goals && (device.kind() != DeviceKind::Cuda || O::goals().is_empty()) {
+        let asked = format!("`--goals` of {} on {}", O::NAME, device.kind().name());
+        return Err(
+            Failure::Usage(format!("{asked}: the figures are scans' on a CUDA device; leave it out to time others")).into()
+        );
+    }
     let mut target = device.target::<O>()?;
     let options = BenchOptions {
         operators: match &args.operator[..] {
@@ -52,10 +59,6 @@ fn measure<O: Judged>(args: &BenchArgs, device: &Device) -> anyhow::Result<Recor
         seed: seed(args.seed),
     };
     let bar = Bar::new();
-    let measure = match (args.shapes, args.goals) {
-        (true, _) => bench_shapes::<O>,
-        (_, true) => bench_goals::<O>,
-        _ => bench::<O>,
-    };
+    let measure = if args.shapes { bench_shapes::<O> } else { bench::<O> };
     Ok(measure(&mut *target, &options, &context(), &mut |progress| bar.show(progress))?)
 }

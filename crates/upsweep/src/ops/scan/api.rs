@@ -48,9 +48,9 @@ pub trait ScanDevice {
 /// Scans `input`, laid out as `layout` (elements; `None`: contiguous, all of it), along `axis` (`None`: the whole array
 /// as one row, in C order).
 ///
-/// Cost: one read and one write of every element; a long row's float sums and products are read twice on a CUDA device
-/// without a copy engine, and few long columns on any, so that the order of additions is fixed. Deterministic: the same
-/// bits in every run on the same device.
+/// Cost: one read and one write of every element; on a CUDA device without a copy engine a long row's float sums and products
+/// and few long columns are read twice, so that the order of additions is fixed. Deterministic: the same bits in every run on
+/// the same device.
 ///
 /// ```
 /// use upsweep::{device::cpu::Cpu, ops::scan::{self, ScanSpec}, types::{Layout, Operator}};
