@@ -287,7 +287,7 @@ impl Generator {
 
 /// The top `bits` bits of a hash as a number in 0..1, exactly.
 fn unit(h: u64, bits: u32) -> f64 {
-    (h >> (64 - bits)) as f64 / 2f64.powi(bits as i32)
+    (h >> (64 - bits)) as f64 / (1u64 << bits) as f64
 }
 
 /// Where a problem's elements lie, and what the data must suit.
@@ -301,6 +301,56 @@ pub struct Rows<'a> {
     pub operator: Operator,
     /// Elements of memory, from the base pointer.
     pub required_len: u64,
+}
+
+/// Sets the elements of a layout, each from its row and its position in the row: by all threads where neighbours in memory
+/// are neighbours of a row, or of a column.
+pub(crate) fn fill<T: Copy + Send>(shape: &ReduceShape, data: &mut [T], value: impl Fn(u64, u64) -> T + Sync) {
+    const PIECE: usize = 1 << 14;
+    let ReduceShape { outputs, length, .. } = *shape;
+    if outputs * length == 0 {
+        return;
+    }
+    let Some(inner) = packed_columns(shape) else {
+        for row in 0..outputs {
+            for position in 0..length {
+                data[shape.index(row, position) as usize] = value(row, position);
+            }
+        }
+        return;
+    };
+    let start = shape.offset as usize;
+    let elements = &mut data[start..start + (outputs * length) as usize];
+    elements.par_chunks_mut(PIECE).enumerate().for_each(|(piece, elements)| {
+        let first = (piece * PIECE) as u64;
+        let (mut matrix, mut position, mut column) = (first / (length * inner), first / inner % length, first % inner);
+        for element in elements {
+            *element = value(matrix * inner + column, position);
+            column += 1;
+            if column == inner {
+                (position, column) = (position + 1, 0);
+            }
+            if position == length {
+                (matrix, position) = (matrix + 1, 0);
+            }
+        }
+    });
+}
+
+/// How many columns lie side by side where the layout is matrices that follow each other without a gap, scanned or reduced
+/// down their columns: one for rows.
+fn packed_columns(shape: &ReduceShape) -> Option<u64> {
+    let [along] = shape.reduced.as_slice() else { return (shape.reduced.is_empty() && shape.outputs == 1).then_some(1) };
+    let inner = u64::try_from(along.stride).ok()?;
+    let (outer, columns) = match (shape.kept.as_slice(), inner) {
+        ([], 1) => (None, 1),
+        ([outer], 1) => (Some(outer), 1),
+        ([columns], _) if columns.stride == 1 => (None, columns.extent),
+        ([outer, columns], _) if columns.stride == 1 => (Some(outer), columns.extent),
+        _ => return None,
+    };
+    let is_packed = columns == inner && outer.is_none_or(|outer| u64::try_from(outer.stride) == Ok(shape.length * inner));
+    is_packed.then_some(inner)
 }
 
 impl Rows<'_> {
@@ -324,42 +374,8 @@ impl Rows<'_> {
     }
 
     fn fill<T: Number>(&self, family: Family, seed: u64, data: &mut [T]) {
-        const PIECE: usize = 1 << 14;
-        let shape = self.shape;
-        let generator = |row| Generator { family, operator: self.operator, seed, row, length: shape.length };
-        if shape.whole && shape.rows_are_contiguous() {
-            let start = shape.offset as usize;
-            data[start..start + shape.length as usize].par_chunks_mut(PIECE).enumerate().for_each(|(piece, elements)| {
-                for (element, position) in elements.iter_mut().zip((piece * PIECE) as u64..) {
-                    *element = generator(0).element(position);
-                }
-            });
-        } else if self.is_packed() {
-            let start = shape.offset as usize;
-            let elements = (shape.outputs * shape.length) as usize;
-            data[start..start + elements].par_chunks_mut(shape.length as usize).enumerate().for_each(|(row, elements)| {
-                for (element, position) in elements.iter_mut().zip(0..) {
-                    *element = generator(row as u64).element(position);
-                }
-            });
-        } else {
-            for row in 0..shape.outputs {
-                for position in 0..shape.length {
-                    data[shape.index(row, position) as usize] = generator(row).element(position);
-                }
-            }
-        }
-    }
-
-    /// Rows that follow each other without a gap, forwards.
-    fn is_packed(&self) -> bool {
-        let shape = self.shape;
-        let rows_touch = match shape.kept.as_slice() {
-            [] => true,
-            [only] => u64::try_from(only.stride) == Ok(shape.length),
-            _ => false,
-        };
-        rows_touch && shape.rows_are_contiguous() && shape.length > 0 && shape.reduced.len() == 1
+        let (operator, length) = (self.operator, self.shape.length);
+        fill(self.shape, data, |row, position| Generator { family, operator, seed, row, length }.element(position));
     }
 
     /// A constant input proves little: any kernel that reads any element may pass.
@@ -451,5 +467,37 @@ mod tests {
             data.iter().enumerate().filter(|(_, x)| x.is_nan()).map(|(i, _)| i).collect::<Vec<_>>()
         };
         assert_eq!((nans(Place::Start), nans(Place::Middle), nans(Place::End)), (vec![0, 8], vec![4, 8], vec![8]));
+    }
+
+    #[test]
+    fn every_layout_holds_the_element_of_its_row_and_position() {
+        let layouts = [
+            (Layout::contiguous(&[40_000]).unwrap(), None),
+            (Layout::contiguous(&[300, 77]).unwrap(), Some(1)),
+            (Layout::contiguous(&[300, 77]).unwrap(), Some(0)),
+            (Layout::contiguous(&[3, 200, 33]).unwrap(), Some(1)),
+            (Layout::contiguous(&[3, 20, 33]).unwrap(), Some(0)),
+            (Layout::strided(&[20, 33], &[40, 1], 3).unwrap(), Some(0)),
+            (Layout::strided(&[20, 33], &[40, 1], 3).unwrap(), Some(1)),
+            (Layout::strided(&[3, 4], &[-4, 1], 8).unwrap(), Some(0)),
+            (Layout::contiguous(&[5, 0]).unwrap(), Some(1)),
+        ];
+        let mut walked = 0;
+        for (layout, axis) in layouts {
+            let axes = axis.map(|axis: i64| [axis]);
+            let shape = ReduceShape::new(&layout, axes.as_ref().map(|axes| &axes[..])).unwrap();
+            let mut data = vec![u64::MAX; 50_000];
+            fill(&shape, &mut data, |row, position| row * 100_000 + position);
+            walked += u32::from(shape.outputs * shape.length > 0 && packed_columns(&shape).is_none());
+            let mut set = 0;
+            for row in 0..shape.outputs {
+                for position in 0..shape.length {
+                    assert_eq!(data[shape.index(row, position) as usize], row * 100_000 + position, "{layout:?} {axis:?}");
+                    set += 1;
+                }
+            }
+            assert_eq!(data.iter().filter(|x| **x != u64::MAX).count(), set);
+        }
+        assert_eq!(walked, 3, "rows with gaps and backwards are no matrices");
     }
 }

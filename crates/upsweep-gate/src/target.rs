@@ -7,6 +7,7 @@ use crate::points::Placement;
 use crate::record::{Ceiling, Device, HostCost, Peak, Row};
 use crate::verify::Verified;
 use rayon::prelude::*;
+use std::mem::MaybeUninit;
 use std::path::Path;
 use upsweep::device::caps::Caps;
 use upsweep::flow::{HostSlice, Plan};
@@ -219,7 +220,10 @@ impl Input {
         let count = bytes.div_ceil(64);
         let mut words: Vec<Word> = Vec::with_capacity(count);
         ask_for_huge_pages(words.as_ptr().cast(), count * 64);
-        words.resize(count, Word([fill; 64]));
+        let places = &mut words.spare_capacity_mut()[..count];
+        places.par_chunks_mut(1 << 14).for_each(|places| places.fill(MaybeUninit::new(Word([fill; 64]))));
+        // SAFETY: the capacity is there, and each of these words was just written.
+        unsafe { words.set_len(count) };
         Input { words, dtype, len, shift, second: None }
     }
 

@@ -251,12 +251,18 @@ pub(crate) fn identity(device: &Device) -> String {
     format!("{}: {}", device.kind, device.name)
 }
 
-/// Inputs of a problem with their right answers: made once, used for every rung.
+/// Outputs up to which the rounds of evidence are kept: an expectation takes 32 bytes, so beyond it each is made when it is
+/// looked at, one at a time.
+const KEPT_OUTPUTS: u64 = 1 << 29;
+
+/// Inputs of a problem with their right answers: made once, used for every rung (but see `KEPT_OUTPUTS`).
 #[derive(Debug)]
 pub struct Evidence<O: Judged> {
     problem: O::Problem,
     placement: Placement,
-    rounds: Vec<Round>,
+    /// Families with the seeds of their data.
+    rounds: Vec<(Family, u64)>,
+    kept: Vec<Round>,
 }
 
 #[derive(Debug)]
@@ -280,14 +286,26 @@ impl<O: Judged> Evidence<O> {
     /// # Errors
     /// As [`Evidence::new`].
     pub fn at(problem: &O::Problem, placement: Placement, seed: u64) -> Result<Evidence<O>> {
-        let round = |(position, family): (u64, Family)| -> Result<Round> {
-            let seed = hash(seed, position);
-            let input = O::make(problem, family, seed, placement.input)?;
-            let expected = O::reference(problem, input.slice(), input.second_slice())?;
-            Ok(Round { name: format!("{problem}, {} data of seed {seed:#x}", family.name()), input, expected })
-        };
-        let rounds = (0..).zip(O::evidence(problem)).map(round).collect::<Result<_>>()?;
-        Ok(Evidence { problem: problem.clone(), placement, rounds })
+        let rounds = (0..).zip(O::evidence(problem)).map(|(position, family)| (family, hash(seed, position))).collect();
+        let mut evidence = Evidence { problem: problem.clone(), placement, rounds, kept: vec![] };
+        if problem.output().len <= KEPT_OUTPUTS {
+            evidence.kept = evidence.rounds.iter().map(|&round| evidence.make(round)).collect::<Result<_>>()?;
+        }
+        Ok(evidence)
+    }
+
+    fn make(&self, (family, seed): (Family, u64)) -> Result<Round> {
+        let problem = &self.problem;
+        let input = O::make(problem, family, seed, self.placement.input)?;
+        let expected = O::reference(problem, input.slice(), input.second_slice())?;
+        Ok(Round { name: format!("{problem}, {} data of seed {seed:#x}", family.name()), input, expected })
+    }
+
+    fn each_round(&self, mut look: impl FnMut(&Round) -> Result<()>) -> Result<()> {
+        if self.kept.is_empty() {
+            return self.rounds.iter().try_for_each(|&round| look(&self.make(round)?));
+        }
+        self.kept.iter().try_for_each(look)
     }
 }
 
@@ -306,7 +324,7 @@ pub fn verify_plan<O: Judged>(target: &mut dyn Target<O>, plan: &Plan<O>, eviden
     let mut agreement = Agreement::default();
     let placement = evidence.placement;
     let request = RunRequest { output_shift: placement.output, ..RunRequest::repeats(CASE_RUNS) };
-    for round in &evidence.rounds {
+    evidence.each_round(|round| {
         let observed = target.run(plan, &round.input, request)?;
         match judge(plan, &round.expected, &observed, request) {
             Ok(found) => agreement = agreement.worse(found),
@@ -315,7 +333,8 @@ pub fn verify_plan<O: Judged>(target: &mut dyn Target<O>, plan: &Plan<O>, eviden
                 return Err(GateError::Rejected(Box::new(Rejection { rung, case: round.name.clone(), why })));
             }
         }
-    }
+        Ok(())
+    })?;
     Ok(Verified { plan: plan.clone(), placement, device: identity(&target.describe()), agreement })
 }
 

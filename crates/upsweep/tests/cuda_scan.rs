@@ -53,7 +53,8 @@ fn every_rung_of_the_scan_ladder_answers_as_the_oracle_does() {
                     let expected = reference(&plan.problem, HostSlice::from(&floats[..]), None).unwrap();
                     let wrong = got.iter().zip(&expected).position(|(got, expected)| !fits(*got, expected));
                     assert_eq!(wrong, None, "{plan}: {:?}", wrong.map(|i| (got[i], expected[i])));
-                    let plan = claimed(&problem(DType::I32), &caps, rung).expect("who takes f32 takes i32");
+                    // Sums of i32 are wider than themselves: a block holds fewer.
+                    let Some(plan) = claimed(&problem(DType::I32), &caps, rung) else { continue };
                     let expected = reference(&plan.problem, HostSlice::from(&ints[..]), None).unwrap();
                     let wrong = match operator {
                         Operator::Sum => {

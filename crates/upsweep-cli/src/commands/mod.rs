@@ -15,9 +15,11 @@ pub mod verify;
 mod rows;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use upsweep_gate::record::Record;
 use upsweep_gate::verify::{Context, Progress};
 
@@ -74,27 +76,42 @@ pub(crate) fn context() -> Context {
     Context { command: format!("upsweep {}", words.join(" ")), commit: crate::build::COMMIT.into() }
 }
 
-/// A bar on standard error, shown on terminals only.
-pub(crate) struct Bar(ProgressBar);
+/// How often a log hears how far a run is.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+/// How far a run is, on standard error: a bar on a terminal, elsewhere a line now and then.
+pub(crate) struct Bar {
+    bar: ProgressBar,
+    start: Instant,
+    logged: Cell<Duration>,
+}
 
 impl Bar {
     pub(crate) fn new() -> Bar {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Bar(bar)
+        Bar { bar, start: Instant::now(), logged: Cell::default() }
     }
 
     pub(crate) fn show(&self, progress: Progress) {
-        self.0.set_length(progress.total);
-        self.0.set_position(progress.done);
-        self.0.set_message(progress.what);
+        if self.bar.is_hidden() {
+            let elapsed = self.start.elapsed();
+            if elapsed - self.logged.get() >= LOG_EVERY {
+                self.logged.set(elapsed);
+                note(&format!("{}/{} after {} s: {}", progress.done, progress.total, elapsed.as_secs(), progress.what));
+            }
+            return;
+        }
+        self.bar.set_length(progress.total);
+        self.bar.set_position(progress.done);
+        self.bar.set_message(progress.what);
     }
 }
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Second inputs of scans: coefficients of recurrences, and keys and offsets of segments.
 
 use crate::error::Result;
-use crate::families::{Special, hash};
+use crate::families::{Special, fill, hash};
 use crate::target::Input;
 use rayon::prelude::*;
 use upsweep::ops::scan::{ScanProblem, Segments};
@@ -199,13 +199,9 @@ fn coefficients_of(problem: &ScanProblem, coefficients: Coefficients, seed: u64,
     let mut input = Input::new(problem.dtype(), problem.required_len(), shift);
     let seed = hash(seed, 0xc0ef);
     dispatch!(problem.dtype(), T => {
-        let data = input.typed_mut::<T>()?;
-        for row in 0..shape.outputs {
-            for position in 0..shape.length {
-                let value = coefficients.value(hash(seed, row), position, shape.length / 2);
-                data[shape.index(row, position) as usize] = T::from_f64(value);
-            }
-        }
+        fill(shape, input.typed_mut::<T>()?, |row, position| {
+            T::from_f64(coefficients.value(hash(seed, row), position, shape.length / 2))
+        });
     });
     Ok(input)
 }
@@ -213,17 +209,18 @@ fn coefficients_of(problem: &ScanProblem, coefficients: Coefficients, seed: u64,
 fn keys_of(problem: &ScanProblem, dtype: DType, heads: &[u64], seed: u64, shift: u64) -> Result<Input> {
     let shape = problem.shape();
     let mut input = Input::new(dtype, problem.required_len(), shift);
+    // Another key than that of the segment before, in every dtype; keys come again, and need not grow.
+    let first = i128::from(hash(seed, 0x4e15));
+    let keys: Vec<i128> = (0..heads.len() as u64)
+        .scan(first, |key, number| {
+            *key += 1 + i128::from(hash(seed, number) % 3);
+            Some(*key)
+        })
+        .collect();
     dispatch!(dtype, K => {
-        let data = input.typed_mut::<K>()?;
-        let mut key = i128::from(hash(seed, 0x4e15));
-        let ends = heads.iter().skip(1).copied().chain([problem.length()]);
-        for (number, (head, end)) in heads.iter().zip(ends).enumerate() {
-            // Another key than that of the segment before, in every dtype; keys come again, and need not grow.
-            key += 1 + i128::from(hash(seed, number as u64) % 3);
-            for position in *head..end {
-                data[shape.index(0, position) as usize] = K::from_i128(key);
-            }
-        }
+        fill(shape, input.typed_mut::<K>()?, |_, position| {
+            K::from_i128(keys[heads.partition_point(|head| *head <= position) - 1])
+        });
     });
     Ok(input)
 }

@@ -174,22 +174,41 @@ template <class Op> UPSWEEP_DEVICE typename Op::State lift_with(typename Op::Inp
 
 // ------------------------------------------------------------------ warps
 
-// Each lane's state with those of all lanes below.
+// Each lane's state with those of all lanes below. Where heads are, one vote tells every lane from which one on its segment
+// reaches, and values alone travel.
 template <class Op> UPSWEEP_DEVICE typename Op::State warp_scan(typename Op::State state) {
   const u32 lane = threadIdx.x % WARP;
+  if constexpr (BESIDE<Op> == Beside::HEADS) {
+    const u32 heads = __ballot_sync(FULL_WARP, state.head != 0) & (FULL_WARP >> (WARP - 1 - lane));
+    const u32 first = heads == 0 ? 0 : WARP - 1 - u32(__clz(int(heads)));
 #pragma unroll
-  for (u32 delta = 1; delta < WARP; delta *= 2) {
-    const typename Op::State before = shuffle_up(state, delta);
-    if (lane >= delta) state = Op::combine(before, state);
+    for (u32 delta = 1; delta < WARP; delta *= 2) {
+      const auto before = shuffle_up(state.value, delta);
+      if (lane >= first + delta) state.value = Op::Base::combine(before, state.value);
+    }
+    return Op::since(state.value, heads != 0);
+  } else {
+#pragma unroll
+    for (u32 delta = 1; delta < WARP; delta *= 2) {
+      const typename Op::State before = shuffle_up(state, delta);
+      if (lane >= delta) state = Op::combine(before, state);
+    }
+    return state;
   }
-  return state;
 }
 
 // The warp's state in lane 0, in the order of the lanes.
 template <class Op> UPSWEEP_DEVICE typename Op::State warp_total(typename Op::State state) {
+  if constexpr (BESIDE<Op> == Beside::HEADS) {
+    // Only lanes from the last head on count.
+    const u32 heads = __ballot_sync(FULL_WARP, state.head != 0);
+    const bool counts = heads == 0 || threadIdx.x % WARP >= WARP - 1 - u32(__clz(int(heads)));
+    return Op::since(warp_total<typename Op::Base>(counts ? state.value : Op::Base::identity()), heads != 0);
+  } else {
 #pragma unroll
-  for (u32 delta = 1; delta < WARP; delta *= 2) state = Op::combine(state, shuffle_down(state, delta));
-  return state;
+    for (u32 delta = 1; delta < WARP; delta *= 2) state = Op::combine(state, shuffle_down(state, delta));
+    return state;
+  }
 }
 
 // ------------------------------------------------------------------ the block scans of the first rungs

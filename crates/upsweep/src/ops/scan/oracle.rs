@@ -30,6 +30,8 @@ use crate::ops::reduce::oracle::{
     Compensated, Near, Overflow, Product, half_unit, largest, log_sum_exp_bound, map, near, product_of, tree_bound,
 };
 use crate::types::{DType, Element, Kind, Operator, dispatch};
+use std::borrow::Cow;
+use std::mem::MaybeUninit;
 
 pub use crate::ops::reduce::oracle::Expected;
 pub use recurrence::linear_recurrence_bound;
@@ -48,33 +50,95 @@ pub fn reference(problem: &ScanProblem, input: HostSlice<'_>, second: Option<Hos
     }
     dispatch!(problem.dtype(), T => {
         let data = input.typed::<T>()?;
-        let rows = if problem.operator() == Operator::LinearRecurrence {
+        if problem.operator() == Operator::LinearRecurrence {
             let coefficients = second.map_or(Ok(&[][..]), |second| second.typed::<T>())?;
-            map(problem.rows(), |row| recurrence::scan_row(problem, coefficients, data, row))
+            Ok(outputs(problem, |row, places| recurrence::scan_row(problem, coefficients, data, row, places)))
         } else {
             let heads = second.map_or(Ok(vec![]), |second| heads(problem, second))?;
-            map(problem.rows(), |row| scan_row(problem, data, &heads, row))
-        };
-        if problem.inner() == 1 {
-            return Ok(rows.concat());
+            Ok(outputs(problem, |row, places| scan_row(problem, data, &heads, row, places)))
         }
-        let mut outputs = vec![Expected::Nan; problem.output_len() as usize];
-        for (row, expected) in rows.into_iter().enumerate() {
-            let start = problem.output_start(row as u64);
-            for (position, value) in expected.into_iter().enumerate() {
-                outputs[(start + position as u64 * problem.inner()) as usize] = value;
-            }
-        }
-        Ok(outputs)
     })
 }
 
-/// The elements of a row, in the order in which they are scanned.
-fn elements<T: Element>(problem: &ScanProblem, data: &[T], row: u64) -> Vec<T> {
+/// Where expectations go: they are many (as many as elements) and large, so each is written once, to where it stays.
+type Places<'a> = &'a mut [MaybeUninit<Expected>];
+
+/// Elements or outputs of one unit of parallel work.
+const PIECE: usize = 1 << 16;
+
+/// The rows' expectations in the output's order; `scan_row` writes those of a row by their position in the row.
+fn outputs(problem: &ScanProblem, scan_row: impl Fn(u64, Places<'_>) + Send + Sync) -> Vec<Expected> {
+    let (rows, length, inner) = (problem.rows() as usize, problem.length() as usize, problem.inner() as usize);
+    if rows * length == 0 {
+        return vec![];
+    }
+    if inner == 1 {
+        return written(rows * length, |places| each_piece(places, length, |row, places| scan_row(row as u64, places)));
+    }
+    let columns = map(rows as u64, |row| written(length, |places| scan_row(row, places)));
+    // A matrix of `inner` columns for each index in front of them; a few of its rows at once, so that lines are used whole.
+    const AT_ONCE: usize = 8;
+    written(rows * length, |places| {
+        each_piece(places, length * inner, |matrix, places| {
+            let columns = &columns[matrix * inner..(matrix + 1) * inner];
+            each_piece(places, AT_ONCE * inner, |band, places| {
+                for (at, column) in columns.iter().enumerate() {
+                    for (place, expected) in places[at..].iter_mut().step_by(inner).zip(&column[band * AT_ONCE..]) {
+                        place.write(*expected);
+                    }
+                }
+            });
+        });
+    })
+}
+
+/// A list that `write` writes, every place of it.
+fn written(count: usize, write: impl FnOnce(Places<'_>)) -> Vec<Expected> {
+    let mut list = Vec::with_capacity(count);
+    write(&mut list.spare_capacity_mut()[..count]);
+    // SAFETY: the capacity is there, and who writes has written each of these places: `walk` one for each element, `outputs`
+    // one for each element of each column.
+    unsafe { list.set_len(count) };
+    list
+}
+
+/// Calls a function for consecutive pieces, each with its number.
+fn each_piece(places: Places<'_>, piece: usize, f: impl Fn(usize, Places<'_>) + Send + Sync) {
+    #[cfg(feature = "cpu")]
+    {
+        use rayon::prelude::*;
+        places.par_chunks_mut(piece).enumerate().for_each(|(number, places)| f(number, places));
+    }
+    #[cfg(not(feature = "cpu"))]
+    places.chunks_mut(piece).enumerate().for_each(|(number, places)| f(number, places));
+}
+
+/// Does both, where threads are at hand at the same time.
+fn both(a: impl FnOnce() + Send, b: impl FnOnce() + Send) {
+    #[cfg(feature = "cpu")]
+    rayon::join(a, b);
+    #[cfg(not(feature = "cpu"))]
+    {
+        a();
+        b();
+    }
+}
+
+/// The elements of a row.
+fn row_of<'a, T: Element>(problem: &ScanProblem, data: &'a [T], row: u64) -> Cow<'a, [T]> {
     let shape = problem.shape();
-    let mut elements: Vec<T> = (0..shape.length).map(|position| data[shape.index(row, position) as usize]).collect();
+    if shape.length > 0 && shape.rows_are_contiguous() {
+        let first = shape.index(row, 0) as usize;
+        return Cow::Borrowed(&data[first..first + shape.length as usize]);
+    }
+    (0..shape.length).map(|position| data[shape.index(row, position) as usize]).collect()
+}
+
+/// The elements of a row, in the order in which they are scanned.
+fn elements<'a, T: Element>(problem: &ScanProblem, data: &'a [T], row: u64) -> Cow<'a, [T]> {
+    let mut elements = row_of(problem, data, row);
     if problem.reverse() {
-        elements.reverse();
+        elements.to_mut().reverse();
     }
     elements
 }
@@ -85,9 +149,8 @@ fn heads(problem: &ScanProblem, second: HostSlice<'_>) -> Result<Vec<usize>> {
     let mut heads = match problem.segments() {
         Segments::Offsets { .. } => second.typed::<u64>()?.iter().map(|offset| *offset as usize).collect(),
         _ => dispatch!(second.dtype(), K => {
-            let keys = second.typed::<K>()?;
-            let key = |position: u64| keys[shape.index(0, position) as usize].to_i128();
-            (0..shape.length).filter(|at| *at == 0 || key(*at) != key(at - 1)).map(|at| at as usize).collect::<Vec<_>>()
+            let keys = row_of(problem, second.typed::<K>()?, 0);
+            (0..keys.len()).filter(|at| *at == 0 || keys[*at] != keys[at - 1]).collect::<Vec<_>>()
         }),
     };
     heads.dedup();
@@ -96,72 +159,96 @@ fn heads(problem: &ScanProblem, second: HostSlice<'_>) -> Result<Vec<usize>> {
 }
 
 /// The outputs of a row, by their position in the row; `heads` are where its segments begin, if it has any.
-fn scan_row<T: Element>(problem: &ScanProblem, data: &[T], heads: &[usize], row: u64) -> Vec<Expected> {
+fn scan_row<T: Element>(problem: &ScanProblem, data: &[T], heads: &[usize], row: u64, places: Places<'_>) {
     let elements = elements(problem, data, row);
     let length = elements.len();
-    let mut outputs = Vec::with_capacity(length);
     // In reverse, the end of a segment is where its scan begins.
-    let mut bounds: Vec<usize> = if problem.reverse() {
+    let mut ends: Vec<usize> = if problem.reverse() {
         heads.iter().rev().map(|head| length - head).collect()
     } else {
         heads.iter().skip(1).copied().collect()
     };
-    bounds.push(length);
-    let mut from = 0;
-    for to in bounds {
-        outputs.extend(scan_segment(problem, &elements[from..to]));
-        from = to;
+    if ends.last() != Some(&length) {
+        ends.push(length);
     }
+    scan_segments(problem, &elements, &ends, 0, places);
     if problem.reverse() {
-        outputs.reverse();
+        places.reverse();
     }
-    outputs
+}
+
+/// The outputs of the segments that end at `ends`, of which the first begins at `from`; the places begin there, too.
+fn scan_segments<T: Element>(problem: &ScanProblem, elements: &[T], ends: &[usize], from: usize, places: Places<'_>) {
+    if ends.len() > 1 && places.len() > PIECE {
+        let (front, back) = ends.split_at(ends.len() / 2);
+        let middle = front[front.len() - 1];
+        let (left, right) = places.split_at_mut(middle - from);
+        return both(
+            || scan_segments(problem, elements, front, from, left),
+            || scan_segments(problem, elements, back, middle, right),
+        );
+    }
+    let (mut from, mut places) = (from, places);
+    for &to in ends {
+        let (here, rest) = places.split_at_mut(to - from);
+        scan_segment(problem, &elements[from..to], here);
+        (from, places) = (to, rest);
+    }
 }
 
 /// The outputs of a segment, in the order of the scan.
-fn scan_segment<T: Element>(problem: &ScanProblem, elements: &[T]) -> Vec<Expected> {
+fn scan_segment<T: Element>(problem: &ScanProblem, elements: &[T], places: Places<'_>) {
     match problem.operator() {
-        Operator::Sum if T::DTYPE.is_float() => float_sums(problem, elements),
-        Operator::Prod if T::DTYPE.is_float() => float_products(problem, elements),
-        Operator::Sum | Operator::WrappingSum => integers(problem, elements, 0, u64::wrapping_add),
-        Operator::Prod | Operator::WrappingProd => integers(problem, elements, 1, u64::wrapping_mul),
-        Operator::LogSumExp => log_sum_exps(problem, elements),
-        Operator::Min => extrema(problem, elements, |a, b| a < b),
-        _ => extrema(problem, elements, |a, b| a > b),
+        Operator::Sum if T::DTYPE.is_float() => float_sums(problem, elements, places),
+        Operator::Prod if T::DTYPE.is_float() => float_products(problem, elements, places),
+        Operator::Sum | Operator::WrappingSum => integers(problem, elements, 0, u64::wrapping_add, places),
+        Operator::Prod | Operator::WrappingProd => integers(problem, elements, 1, u64::wrapping_mul, places),
+        Operator::LogSumExp => log_sum_exps(problem, elements, places),
+        Operator::Min => extrema(problem, elements, |a, b| a < b, places),
+        _ => extrema(problem, elements, |a, b| a > b, places),
     }
 }
 
-/// Walks a row: `after` makes an output of the state after elements `0..=i`, or, exclusive, before element `i`.
-fn walk<T: Copy, S: Clone>(
+/// Walks a row of as many elements as there are places: `output` makes an output of the state after elements `0..=i`, or,
+/// exclusive, before element `i`.
+///
+/// Long rows are walked twice: once for the states at which their pieces begin, then piece by piece at the same time. What
+/// is combined with what stays that of one walk.
+fn walk<S: Clone + Send + Sync>(
     problem: &ScanProblem,
-    elements: &[T],
     initial: S,
-    step: impl Fn(S, T) -> S,
-    output: impl Fn(&S) -> Expected,
-) -> Vec<Expected> {
+    step: impl Fn(S, usize) -> S + Send + Sync,
+    output: impl Fn(&S) -> Expected + Send + Sync,
+    places: Places<'_>,
+) {
     let inclusive = problem.kind() == ScanKind::Inclusive;
-    let mut state = initial;
-    let mut outputs = Vec::with_capacity(elements.len());
-    for &x in elements {
-        if !inclusive {
-            outputs.push(output(&state));
-        }
-        state = step(state, x);
-        if inclusive {
-            outputs.push(output(&state));
-        }
+    let mut starts = vec![initial];
+    for end in (PIECE..places.len()).step_by(PIECE) {
+        let start = starts[starts.len() - 1].clone();
+        starts.push((end - PIECE..end).fold(start, &step));
     }
-    outputs
+    each_piece(places, PIECE, |piece, places| {
+        let mut state = starts[piece].clone();
+        for (place, i) in places.iter_mut().zip(piece * PIECE..) {
+            if !inclusive {
+                place.write(output(&state));
+            }
+            state = step(state, i);
+            if inclusive {
+                place.write(output(&state));
+            }
+        }
+    });
 }
 
-fn integers<T: Element>(problem: &ScanProblem, elements: &[T], identity: u64, combine: fn(u64, u64) -> u64) -> Vec<Expected> {
+fn integers<T: Element>(problem: &ScanProblem, elements: &[T], identity: u64, combine: fn(u64, u64) -> u64, places: Places<'_>) {
     let dtype = problem.output_dtype();
     let start = problem.initial().map_or(identity, |value| value.to_i128() as u64);
     let narrow = |bits: &u64| {
         let wide = if dtype.row().kind == Kind::Signed { i128::from(*bits as i64) } else { i128::from(*bits) };
         Expected::Exact(dispatch!(dtype, O => O::from_i128(wide).to_i128()))
     };
-    walk(problem, elements, start, |state, x| combine(state, x.to_i128() as u64), narrow)
+    walk(problem, start, |state, i| combine(state, elements[i].to_i128() as u64), narrow, places);
 }
 
 /// What a running sum needs to know of its elements.
@@ -191,7 +278,7 @@ impl Running {
     }
 }
 
-fn float_sums<T: Element>(problem: &ScanProblem, elements: &[T]) -> Vec<Expected> {
+fn float_sums<T: Element>(problem: &ScanProblem, elements: &[T], places: Places<'_>) {
     let first = problem.initial();
     // Where the sum of magnitudes leaves the range of f64 itself, on elements small enough that it cannot.
     let finite = |x: f64| if x.is_finite() { x.abs() } else { 0.0 };
@@ -221,13 +308,13 @@ fn float_sums<T: Element>(problem: &ScanProblem, elements: &[T]) -> Vec<Expected
         Expected::Near(Near { value, bound, overflow: Overflow { positive: reach(1.0), negative: reach(-1.0) } })
     };
     let start = first.map_or(Running::default(), |x| Running::default().plus(x.to_f64(), scale));
-    walk(problem, elements, start, |state, x| state.plus(x.to_f64(), scale), output)
+    walk(problem, start, |state, i| state.plus(elements[i].to_f64(), scale), output, places);
 }
 
-fn float_products<T: Element>(problem: &ScanProblem, elements: &[T]) -> Vec<Expected> {
+fn float_products<T: Element>(problem: &ScanProblem, elements: &[T], places: Places<'_>) {
     let start = problem.initial().map_or((0, Product::ONE), |x| (1, Product::ONE.times(x.to_f64())));
-    let step = |(count, product): (u64, Product), x: T| (count + 1, product.times(x.to_f64()));
-    walk(problem, elements, start, step, |&(count, product)| product_of(problem.dtype(), count, product))
+    let step = |(count, product): (u64, Product), i: usize| (count + 1, product.times(elements[i].to_f64()));
+    walk(problem, start, step, |&(count, product)| product_of(problem.dtype(), count, product), places);
 }
 
 /// A running sum of exponentials.
@@ -263,7 +350,7 @@ impl Exponentials {
     }
 }
 
-fn log_sum_exps<T: Element>(problem: &ScanProblem, elements: &[T]) -> Vec<Expected> {
+fn log_sum_exps<T: Element>(problem: &ScanProblem, elements: &[T], places: Places<'_>) {
     let first = problem.initial();
     let n = elements.len() as u64 + u64::from(first.is_some());
     let output = |state: &Exponentials| {
@@ -279,19 +366,19 @@ fn log_sum_exps<T: Element>(problem: &ScanProblem, elements: &[T]) -> Vec<Expect
         near(value, bound + half_unit(T::DTYPE, value.abs() + bound))
     };
     let start = first.map_or(Exponentials::none(), |x| Exponentials::none().plus(x.to_f64()));
-    walk(problem, elements, start, |state, x| state.plus(x.to_f64()), output)
+    walk(problem, start, |state, i| state.plus(elements[i].to_f64()), output, places);
 }
 
-fn extrema<T: Element>(problem: &ScanProblem, elements: &[T], better: fn(&T, &T) -> bool) -> Vec<Expected> {
+fn extrema<T: Element>(problem: &ScanProblem, elements: &[T], better: fn(&T, &T) -> bool, places: Places<'_>) {
     let is_nan = |x: &T| x.partial_cmp(x).is_none();
     let exact = |x: &T| match T::DTYPE {
         _ if is_nan(x) => Expected::Nan,
         dtype if dtype.is_float() => near(x.to_f64(), 0.0),
         _ => Expected::Exact(x.to_i128()),
     };
-    let step = |best: Option<T>, x: T| match best {
-        Some(best) if is_nan(&best) || !(is_nan(&x) || better(&x, &best)) => Some(best),
-        _ => Some(x),
+    let step = |best: Option<T>, i: usize| match best {
+        Some(best) if is_nan(&best) || !(is_nan(&elements[i]) || better(&elements[i], &best)) => Some(best),
+        _ => Some(elements[i]),
     };
     let start = problem.initial().and_then(|value| value.typed::<T>().ok());
     // Of nothing: the identity.
@@ -303,7 +390,7 @@ fn extrema<T: Element>(problem: &ScanProblem, elements: &[T], better: fn(&T, &T)
             Expected::Exact(if operator == Operator::Min { highest } else { lowest })
         }
     };
-    walk(problem, elements, start, step, |best| best.as_ref().map_or(identity, exact))
+    walk(problem, start, step, |best| best.as_ref().map_or(identity, exact), places);
 }
 
 /// The least and the greatest value of an integer dtype.

@@ -6,7 +6,8 @@
 
 namespace upsweep {
 
-template <class Op, u32 BLOCK, u32 ROWS, bool REVERSE> UPSWEEP_KERNEL scan_tile_totals(const void* input, const void* beside, u64 n, void* totals) {
+template <class Op, u32 BLOCK, u32 ROWS, bool REVERSE>
+__global__ void __launch_bounds__(BLOCK) scan_tile_totals(const void* input, const void* beside, u64 n, void* totals) {
   using State = typename Op::State;
   __shared__ SharedStates<State, WARP> shared;
   ScanTile<Op, BLOCK, ROWS, REVERSE> tile;
@@ -17,8 +18,9 @@ template <class Op, u32 BLOCK, u32 ROWS, bool REVERSE> UPSWEEP_KERNEL scan_tile_
   if (threadIdx.x == 0) static_cast<State*>(totals)[blockIdx.x] = first_warps<Op, BLOCK / WARP>(shared.get(), BLOCK / WARP);
 }
 
-// One block replaces each total by the state of all totals before it.
-template <class Op, u32 BLOCK> UPSWEEP_KERNEL scan_spine(void* totals, u64 count) {
+// One block replaces each total by the state of all totals before it. Users' operators may have states of any width: the bound keeps
+// the block launchable.
+template <class Op, u32 BLOCK> __global__ void __launch_bounds__(BLOCK) scan_spine(void* totals, u64 count) {
   using State = typename Op::State;
   using C = Carry<Op>;
   constexpr u32 N = 4;
@@ -57,7 +59,7 @@ template <class Op, u32 BLOCK> UPSWEEP_KERNEL scan_spine(void* totals, u64 count
 }
 
 template <class Op, u32 BLOCK, u32 ROWS, bool REVERSE>
-UPSWEEP_KERNEL scan_tiles(const void* input, const void* beside, u64 n, const void* carries, void* output, u64 initial, u64 exclusive) {
+__global__ void __launch_bounds__(BLOCK) scan_tiles(const void* input, const void* beside, u64 n, const void* carries, void* output, u64 initial, u64 exclusive) {
   using State = typename Op::State;
   __shared__ SharedStates<State, WARP> shared;
   const Results<Op> result = {initial, exclusive != 0};

@@ -66,7 +66,9 @@ template <class Op, u32 WARPS, u32 ROWS, bool REVERSE, bool PLAIN> struct Staged
     const u32 at = offset(warp, row);
     return HAS_HEADS ? heads[at / 32] >> (at % 32) : 0;
   }
-  static UPSWEEP_DEVICE bool is_head(u32 heads_of_lane, u32 k) { return (heads_of_lane >> (REVERSE ? N - 1 - k : k) & 1) != 0; }
+  // A sign is tested: where bits are, ptxas 13.0 moves them into all predicates at once, and for 16 elements of 8 bits then finds
+  // none left (C7600).
+  static UPSWEEP_DEVICE bool is_head(u32 heads_of_lane, u32 k) { return i32(heads_of_lane << (REVERSE ? 32 - N + k : 31 - k)) < 0; }
   // The lane's states of a row, in the order of the scan.
   UPSWEEP_DEVICE void read(u32 warp, u32 row, State (&items)[N]) const {
     const u32 at = offset(warp, row), heads_of_lane = heads_of(warp, row);
@@ -270,11 +272,13 @@ template <class Op, u32 COUNT, u32 N, bool REVERSE> struct RowsOfTile {
     for (u32 row = 0; row < COUNT; ++row) {
       const State lanes = shuffle_up(total[row], 1);
       const State before = threadIdx.x % WARP == 0 ? sum : Op::combine(sum, lanes);
-      State earlier = Op::combine(base, before);
+      const State front = Op::combine(base, before);
+      State earlier = front;
       typename Op::Output results[N];
 #pragma unroll
       for (u32 i = 0; i < N; ++i) {
-        const State inclusive = Op::combine(base, Op::combine(before, items[row][i]));
+        // Pairs are costly to combine: one combination an element does.
+        const State inclusive = BESIDE<Op> == Beside::NOTHING ? Op::combine(base, Op::combine(before, items[row][i])) : Op::combine(front, items[row][i]);
         results[REVERSE ? N - 1 - i : i] = result.of(earlier, inclusive, tile.is_head(heads[row], i));
         earlier = inclusive;
       }

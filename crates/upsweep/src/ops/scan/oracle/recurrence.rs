@@ -1,8 +1,8 @@
 //! The reference of linear recurrences: the definition in two f64 words, and what bounds the error of every association in
 //! the same walk.
 
-use super::super::{ScanKind, ScanProblem};
-use super::elements;
+use super::super::ScanProblem;
+use super::{Places, elements, walk};
 use crate::ops::reduce::oracle::{Expected, Near, Overflow, half_unit, largest, near};
 use crate::types::{DType, Element};
 
@@ -153,30 +153,22 @@ impl Walk {
 }
 
 /// The outputs of a row, by their position in the row.
-pub(super) fn scan_row<T: Element>(problem: &ScanProblem, coefficients: &[T], data: &[T], row: u64) -> Vec<Expected> {
-    let (coefficients, input) = (elements(problem, coefficients, row), elements(problem, data, row));
-    let (dtype, n) = (problem.dtype(), input.len() as u64);
+pub(super) fn scan_row<T: Element>(problem: &ScanProblem, coefficients: &[T], data: &[T], row: u64, places: Places<'_>) {
+    let (coefficients, data) = (elements(problem, coefficients, row), elements(problem, data, row));
+    let (dtype, n) = (problem.dtype(), data.len() as u64);
     let range = Range::of(dtype.row().accumulator);
     let depth = ((n + 1) as f64).log2() + 2.0;
-    let inclusive = problem.kind() == ScanKind::Inclusive;
     let initial = problem.initial().map_or(0.0, |initial| initial.to_f64());
-    let mut walk = Walk::start(initial, range);
-    let mut outputs = Vec::with_capacity(input.len());
-    for (position, (a, b)) in coefficients.iter().zip(&input).enumerate() {
-        if !inclusive {
-            // The initial value comes out as it went in.
-            let untouched = position == 0 && initial.is_finite();
-            outputs.push(if untouched { near(initial, 0.0) } else { walk.expected(dtype, n, range) });
-        }
-        walk = walk.step(a.to_f64(), b.to_f64(), depth, range);
-        if inclusive {
-            outputs.push(walk.expected(dtype, n, range));
-        }
-    }
+    // With the state, whether nothing has been combined yet: the initial value comes out as it went in.
+    let step = |(walk, _): (Walk, bool), i: usize| (walk.step(coefficients[i].to_f64(), data[i].to_f64(), depth, range), false);
+    let output = |(walk, untouched): &(Walk, bool)| match untouched {
+        true if initial.is_finite() => near(initial, 0.0),
+        _ => walk.expected(dtype, n, range),
+    };
+    walk(problem, (Walk::start(initial, range), true), step, output, places);
     if problem.reverse() {
-        outputs.reverse();
+        places.reverse();
     }
-    outputs
 }
 
 #[cfg(test)]
