@@ -12,6 +12,8 @@ use upsweep_gate::target::Target;
 
 #[cfg(feature = "cuda")]
 use upsweep::device::cuda::Cuda;
+#[cfg(feature = "sim")]
+use upsweep_sim::Sim;
 
 /// A device that was found.
 #[derive(Debug)]
@@ -21,6 +23,9 @@ pub enum Device {
     /// A CUDA device.
     #[cfg(feature = "cuda")]
     Cuda(Cuda),
+    /// The simulator of a CUDA device.
+    #[cfg(feature = "sim")]
+    Sim(Sim),
 }
 
 impl Device {
@@ -32,6 +37,7 @@ impl Device {
         match choice {
             DeviceChoice::Cpu => Ok(Device::Cpu(cpu_caps())),
             DeviceChoice::Cuda(index) => cuda(index),
+            DeviceChoice::Sim => sim(),
             // Only "there is none" means the CPU: a driver that fails is told, not hidden behind slower results.
             DeviceChoice::Auto => match cuda(0) {
                 Err(Error::Unavailable { .. }) => Ok(Device::Cpu(cpu_caps())),
@@ -45,12 +51,19 @@ impl Device {
         self.caps().kind()
     }
 
+    /// Whether it is the simulator, which has no time.
+    pub fn is_simulated(&self) -> bool {
+        matches!(self.caps(), Caps::Cuda(caps) if caps.simulated)
+    }
+
     /// What it can do.
     pub fn caps(&self) -> Caps {
         match self {
             Device::Cpu(caps) => Caps::Cpu(caps.clone()),
             #[cfg(feature = "cuda")]
             Device::Cuda(cuda) => Caps::Cuda(cuda.caps().clone()),
+            #[cfg(feature = "sim")]
+            Device::Sim(sim) => Caps::Cuda(sim.caps().clone()),
         }
     }
 
@@ -58,6 +71,7 @@ impl Device {
     pub fn name(&self) -> String {
         match self.caps() {
             Caps::Cpu(caps) => format!("cpu ({}, {} threads, {})", caps.name, caps.threads, caps.simd),
+            Caps::Cuda(caps) if caps.simulated => format!("sim (compute {}.{})", caps.compute.0, caps.compute.1),
             Caps::Cuda(caps) => format!("cuda ({}, compute {}.{})", caps.name, caps.compute.0, caps.compute.1),
         }
     }
@@ -71,6 +85,8 @@ impl Device {
             Device::Cpu(caps) => Ok(Box::new(CpuTarget::new(caps.clone()))),
             #[cfg(feature = "cuda")]
             Device::Cuda(cuda) => Ok(Box::new(upsweep_gate::cuda::CudaTarget::new(cuda.clone())?)),
+            #[cfg(feature = "sim")]
+            Device::Sim(sim) => Ok(Box::new(upsweep_gate::sim::SimTarget::new(sim.clone()))),
         }
     }
 
@@ -85,6 +101,12 @@ impl Device {
             }
             #[cfg(feature = "cuda")]
             (Device::Cuda(cuda), Body::Cuda { .. }) => cuda.run_from_host(plan, input.host_slice(), output.host_slice_mut()),
+            #[cfg(feature = "sim")]
+            (Device::Sim(sim), Body::Cuda { .. }) => {
+                // What a simulator is for: a result of a kernel with a fault is none.
+                let report = sim.run_from_host(plan, input.host_slice(), output.host_slice_mut())?;
+                report.faults().next().map_or(Ok(()), |fault| Err(Error::Simulated { fault: fault.to_string() }))
+            }
             _ => Err(Error::NotClaimed { rung: plan.rung.id(), why: format!("it does not run on {}", self.name()) }),
         }
     }
@@ -93,6 +115,23 @@ impl Device {
 #[cfg(feature = "cuda")]
 fn cuda(index: usize) -> Result<Device, Error> {
     Cuda::new(index).map(Device::Cuda)
+}
+
+#[cfg(feature = "sim")]
+fn sim() -> Result<Device, Error> {
+    let sim = Sim::new();
+    // Without a compiler nothing could run: that is told at once, and not by each rung.
+    sim.compiler()?;
+    Ok(Device::Sim(sim))
+}
+
+#[cfg(not(feature = "sim"))]
+fn sim() -> Result<Device, Error> {
+    Err(Error::Unavailable {
+        what: "the simulator",
+        why: "this build has no `sim` feature".into(),
+        next_step: "build with `cargo build --release --features sim`, or use the CPU's own rungs (`--device cpu`)".into(),
+    })
 }
 
 #[cfg(not(feature = "cuda"))]

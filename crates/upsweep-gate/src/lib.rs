@@ -38,6 +38,8 @@ pub mod points;
 pub mod record;
 pub mod reduce;
 pub mod scan;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod softmax;
 pub mod statistics;
 pub mod target;

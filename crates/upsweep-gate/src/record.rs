@@ -9,6 +9,7 @@ use crate::statistics::Spread;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use upsweep::flow::NOT_SIMULATED;
 
 /// The schema's version. A reader refuses any other.
 pub const SCHEMA: u32 = 1;
@@ -318,7 +319,8 @@ pub struct VerifySummary {
 pub struct RungSummary {
     /// `number-name`.
     pub rung: String,
-    /// `passed`, `failed`, `unverified` (no case was for it), or `not claimed` (nor is the operator or dtype asked for).
+    /// `passed`, `failed`, `unverified` (no case was for it), `not claimed` (nor is the operator or dtype asked for),
+    /// or `not simulated` (it uses what the simulator has not).
     pub verdict: String,
     /// Right.
     pub passed: u64,
@@ -340,7 +342,7 @@ pub struct RungSummary {
 impl RungSummary {
     /// It passed, or is not for what was asked.
     pub fn is_right(&self) -> bool {
-        matches!(self.verdict.as_str(), "passed" | "not claimed")
+        matches!(self.verdict.as_str(), "passed" | "not claimed" | NOT_SIMULATED)
     }
 }
 

@@ -153,6 +153,8 @@ pub struct Observed {
     pub input_unchanged: bool,
     /// What the device error word said.
     pub device_error: Option<String>,
+    /// What the device saw the kernel do wrong, whatever came out of it (the simulator).
+    pub faults: Vec<String>,
 }
 
 /// How [`Target::time`] times.

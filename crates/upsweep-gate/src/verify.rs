@@ -12,7 +12,7 @@ use crate::target::{Input, Observed, RunRequest, Target};
 use std::collections::BTreeMap;
 use std::fmt;
 use upsweep::device::caps::Caps;
-use upsweep::flow::{Expect, Plan, Problem, Rung, Tuning};
+use upsweep::flow::{Expect, NOT_SIMULATED, Plan, Problem, Rung, Tuning};
 use upsweep::ops::reduce::oracle::Expected;
 use upsweep::types::DType;
 
@@ -331,6 +331,10 @@ fn judge<O: Judged>(
     if let Some(error) = &observed.device_error {
         return Err(format!("the device reported `{error}`"));
     }
+    if let Some(fault) = observed.faults.first() {
+        let more = observed.faults.len() - 1;
+        return Err(if more == 0 { fault.clone() } else { format!("{fault}; and {more} more") });
+    }
     if let Some(guard) = &observed.broken_guard {
         return Err(guard.clone());
     }
@@ -401,6 +405,9 @@ impl<O: Judged> OnTrial<O> {
             (_, 1..) => "failed",
             // Who asks for an operator or a dtype asks the rungs that are for it.
             (0, 0) if selection.rungs.is_empty() && selection.is_narrowed() => "not claimed",
+            (0, 0) if selection.rungs.is_empty() && self.summary.skipped.keys().any(|why| why.starts_with(NOT_SIMULATED)) => {
+                NOT_SIMULATED
+            }
             // A rung that nothing was asked of has proven nothing.
             (0, 0) => "unverified",
             _ => "passed",

@@ -56,7 +56,7 @@ fn cuda(findings: &mut Vec<Finding>) {
 fn cuda(findings: &mut Vec<Finding>) {
     use upsweep::Error;
     use upsweep::device::cuda::Cuda;
-    use upsweep::device::cuda::cache::Cache;
+    use upsweep::device::cache::Cache;
     use upsweep::device::cuda::nvrtc::Compiler;
 
     let missing = |what: &'static str, error: Error| match error {

@@ -19,7 +19,7 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<()> {
         None => vec![DeviceKind::Cpu, DeviceKind::Cuda],
         Some(DeviceChoice::Cpu) => vec![DeviceKind::Cpu],
         // A story needs no device, so `cuda` is explained on any machine.
-        Some(DeviceChoice::Cuda(_)) => vec![DeviceKind::Cuda],
+        Some(DeviceChoice::Cuda(_) | DeviceChoice::Sim) => vec![DeviceKind::Cuda],
         Some(DeviceChoice::Auto) => vec![Device::select(DeviceChoice::Auto)?.kind()],
     };
     let rungs = select(&args.target.op, args.target.rung.as_deref(), &kinds)?;

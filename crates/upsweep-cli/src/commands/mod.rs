@@ -51,6 +51,14 @@ fn check_operator<O: upsweep_gate::judged::Judged>(operator: Option<&str>, knows
     }
 }
 
+/// The answer to a command that times, where there is no time.
+pub(crate) fn no_time(command: &str) -> anyhow::Error {
+    crate::failure::Failure::Usage(format!(
+        "`{command}` times, and the simulator has no time; allowed there are verify, ladder, explain and run"
+    ))
+    .into()
+}
+
 /// A remark for people, on standard error. Standard error may be closed: then nobody reads it.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");

@@ -1,6 +1,8 @@
 //! Device code that kernels share: the layer (all that kernels use beyond plain CUDA), the operators, the collectives of
 //! reductions and of scans, the rows of a softmax.
 
+use crate::flow::KernelFile;
+
 pub mod tiles;
 
 /// The headers, in the order in which they are put before a kernel file's text.
@@ -11,3 +13,15 @@ pub const HEADERS: [(&str, &str); 5] = [
     ("kernels/softmax.cuh", include_str!("softmax.cuh")),
     ("kernels/scan.cuh", include_str!("scan.cuh")),
 ];
+
+/// The files whose texts are compiled for a kernel file, in their order: the shared headers, the struct of a user operator where
+/// there is one ([`crate::flow::Program::operator`]), then the file.
+pub fn sources<'a>(file: KernelFile, operator: Option<&'a str>) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let operator = operator.map(|text| ("a user operator", text));
+    HEADERS.into_iter().chain(operator).chain([(file.path, file.text)])
+}
+
+/// The text that is compiled for a kernel file: [`sources`], each with its name for messages.
+pub fn full_source(file: KernelFile, operator: Option<&str>) -> String {
+    sources(file, operator).map(|(path, text)| format!("#line 1 \"{path}\"\n{text}\n")).collect()
+}
