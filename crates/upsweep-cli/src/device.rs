@@ -105,7 +105,9 @@ impl Device {
             (Device::Sim(sim), Body::Cuda { .. }) => {
                 // What a simulator is for: a result of a kernel with a fault is none.
                 let report = sim.run_from_host(plan, input.host_slice(), output.host_slice_mut())?;
-                report.faults().next().map_or(Ok(()), |fault| Err(Error::Simulated { fault: fault.to_string() }))
+                report.faults().next().map_or(Ok(()), |fault| {
+                    Err(Error::FaultyKernel { rung: plan.rung.id(), fault: fault.to_string() })
+                })
             }
             _ => Err(Error::NotClaimed { rung: plan.rung.id(), why: format!("it does not run on {}", self.name()) }),
         }

@@ -8,10 +8,12 @@ use crate::record::{Ceiling, Device, Peak};
 use crate::target::{
     GUARD_BYTE, GUARD_ELEMENTS, Input, Machine, Observed, RunRequest, Samples, Target, TimingRequest, fingerprint, poison,
 };
-use crate::verify::Verified;
+use crate::climb::ClimbOptions;
+use crate::comparator::Agreement;
+use crate::verify::{Evidence, OnProgress, Progress, Selection, Verified, judge_once};
 use upsweep::Error;
 use upsweep::device::caps::Caps;
-use upsweep::flow::{DeviceMut, DeviceRef, Operand, Plan, Problem};
+use upsweep::flow::{DeviceMut, DeviceRef, Operand, Plan, Problem, Tuning};
 use upsweep_sim::{Report, Sim};
 
 /// Scratch is handed over so many bytes after an aligned address.
@@ -107,9 +109,90 @@ impl Machine for SimTarget {
         true
     }
 
+    /// An output that nothing wrote is a fault here, whatever it held.
+    fn case_runs(&self) -> u32 {
+        1
+    }
+
+    /// What nothing orders is a fault here, whether its bits vary or not; what is left to vary is which worker ran a block.
+    fn determinism_runs(&self) -> u32 {
+        2
+    }
+
+    fn leaves_many_rows_out(&self) -> Option<&'static str> {
+        Some("tens of thousands of rows are left out on the simulator, where each thread takes long")
+    }
+
     fn ceiling(&mut self, _: Traffic, _: u64, _: u32) -> Result<Ceiling> {
         Err(no_time())
     }
+}
+
+/// A rung of a simulated ladder: what it did, or why it did not run.
+#[derive(Clone, Debug)]
+pub struct SimulatedRung {
+    /// `number-name`.
+    pub rung: String,
+    /// What the launches did, of a rung that gave right results without a fault.
+    pub report: Option<Report>,
+    /// How near the results were.
+    pub agreement: Agreement,
+    /// It uses what the simulator has not, or does not claim the problem: why.
+    pub not_claimed: Option<String>,
+    /// What was wrong with it.
+    pub failure: Option<String>,
+}
+
+/// Runs every rung of the simulator's ladder once at one size, judges what came out, and tells what the rungs did.
+///
+/// # Errors
+/// [`GateError`]: a wrong argument, or a compiler that is missing.
+pub fn climb<O: Judged>(
+    sim: &Sim,
+    options: &ClimbOptions,
+    progress: OnProgress<'_>,
+) -> Result<Vec<SimulatedRung>> {
+    let mut target = SimTarget::new(sim.clone());
+    let caps = Machine::caps(&target);
+    let candidates = Selection { rungs: options.rungs.clone(), ..Selection::default() }.candidates::<O>(&caps)?;
+    let operator = options.operators.first().map_or(O::operators()[0], String::as_str);
+    let problem = O::problem_at(operator, options.dtype, &O::point_of_size(options.n))?;
+    let plans: Vec<_> = candidates
+        .iter()
+        .map(|candidate| candidate.plan(&problem, &caps, Tuning { block: options.block.unwrap_or(0) }))
+        .collect();
+    sim.precompile(plans.iter().flatten().filter_map(|plan| plan.program.as_ref()))?;
+    let evidence = Evidence::new(&problem, options.seed)?;
+    let mut rungs = vec![];
+    for ((candidate, plan), done) in candidates.iter().zip(plans).zip(0..) {
+        progress(Progress { done, total: candidates.len() as u64, what: format!("{}: {problem}", candidate.name()) });
+        let mut rung = SimulatedRung {
+            rung: candidate.name(),
+            report: None,
+            agreement: Agreement::default(),
+            not_claimed: None,
+            failure: None,
+        };
+        target.last = None;
+        let judged = match plan {
+            Err(Error::NotClaimed { why, .. }) => {
+                rung.not_claimed = Some(why);
+                rungs.push(rung);
+                continue;
+            }
+            Err(error) => Err(error.into()),
+            Ok(plan) => judge_once(&mut target, &plan, &evidence),
+        };
+        match judged {
+            Ok(agreement) => (rung.agreement, rung.report) = (agreement, target.last.take()),
+            Err(error @ (GateError::Rejected(_) | GateError::Library(Error::Compile { .. } | Error::InvalidArgument { .. }))) => {
+                rung.failure = Some(error.to_string());
+            }
+            Err(other) => return Err(other),
+        }
+        rungs.push(rung);
+    }
+    Ok(rungs)
 }
 
 fn no_time() -> GateError {

@@ -19,9 +19,6 @@ use upsweep::types::DType;
 /// Runs that are compared bit by bit where a rung claims determinism.
 pub const DETERMINISM_RUNS: u32 = 20;
 
-/// Runs of every case: one for each poison.
-const CASE_RUNS: u32 = 2;
-
 /// Failures that are kept in words; the others are counted.
 const FAILURES_IN_WORDS: usize = 5;
 
@@ -305,7 +302,7 @@ pub fn verify_plan<O: Judged>(target: &mut dyn Target<O>, plan: &Plan<O>, eviden
     }
     let mut agreement = Agreement::default();
     let placement = evidence.placement;
-    let request = RunRequest { output_shift: placement.output, ..RunRequest::repeats(CASE_RUNS) };
+    let request = RunRequest { output_shift: placement.output, ..RunRequest::repeats(target.case_runs()) };
     for round in &evidence.rounds {
         let observed = target.run(plan, &round.input, request)?;
         match judge(plan, &round.expected, &observed, request) {
@@ -317,6 +314,25 @@ pub fn verify_plan<O: Judged>(target: &mut dyn Target<O>, plan: &Plan<O>, eviden
         }
     }
     Ok(Verified { plan: plan.clone(), placement, device: identity(&target.describe()), agreement })
+}
+
+/// Judges a single run of a plan on the first round of evidence: for a device on which nothing is timed, so no token is made.
+///
+/// # Errors
+/// As [`verify_plan`].
+#[cfg(feature = "sim")]
+pub(crate) fn judge_once<O: Judged>(
+    target: &mut dyn Target<O>,
+    plan: &Plan<O>,
+    evidence: &Evidence<O>,
+) -> Result<Agreement> {
+    let request = RunRequest::repeats(1);
+    let round = &evidence.rounds[0];
+    let observed = target.run(plan, &round.input, request)?;
+    judge(plan, &round.expected, &observed, request).map_err(|why| {
+        let rung = crate::candidate::rung_name(plan.rung);
+        GateError::Rejected(Box::new(Rejection { rung, case: round.name.clone(), why }))
+    })
 }
 
 /// The verdict on what a run left behind. Everything that can be wrong with it is decided here, for rungs and for
@@ -466,6 +482,8 @@ pub fn verify<O: Judged>(target: &mut dyn Target<O>, options: &VerifyOptions, pr
         level => O::determinism_cases(level).into_iter().filter(takes).collect(),
     };
     let faults: Vec<Fault<O>> = if options.wrong_kernels { O::faults() } else { vec![] };
+    let by_device = target.leaves_many_rows_out().filter(|_| options.level == Level::Quick);
+    let few_rows = if selection.few_rows { Some(LEFT_OUT) } else { by_device };
     let total = (cases.len() + huge.len() + determinism.len() + faults.len()) as u64;
     let mut done = 0;
     let mut step = |what: &dyn fmt::Display| {
@@ -475,29 +493,31 @@ pub fn verify<O: Judged>(target: &mut dyn Target<O>, options: &VerifyOptions, pr
 
     for (position, case) in cases.iter().enumerate() {
         step(case);
-        if selection.few_rows && case.form().has_many_rows() {
-            let (name, left_out) = (case.to_string(), || Outcome::NotClaimed(LEFT_OUT.into()));
+        if let Some(why) = few_rows.filter(|_| case.form().has_many_rows()) {
+            let (name, left_out) = (case.to_string(), || Outcome::NotClaimed(why.into()));
             judged.iter_mut().for_each(|one| one.count(&name, None, left_out()));
             continue;
         }
         if position % PREFETCH == 0 {
             prefetch(target, &caps, &judged, &cases[position..(position + PREFETCH).min(cases.len())])?;
         }
-        judge_case(target, &caps, &mut judged, case, hash(options.seed, position as u64), CASE_RUNS)?;
+        let runs = target.case_runs();
+        judge_case(target, &caps, &mut judged, case, hash(options.seed, position as u64), runs)?;
     }
     for case in &huge {
         step(case);
         judge_huge(target, &caps, &mut judged, case);
     }
     for case in &determinism {
-        let name = format!("{DETERMINISM_RUNS} runs of {case}");
+        let runs = target.determinism_runs();
+        let name = format!("{runs} runs of {case}");
         step(&name);
         let claiming = |judged: &&mut OnTrial<O>| judged.candidate.rung.deterministic;
         for one in judged.iter_mut().filter(claiming) {
             let before = one.summary.failed;
             let seed = hash(options.seed, u64::MAX - case.length());
             let asked = one.summary.passed + one.summary.failed;
-            judge_case(target, &caps, std::slice::from_mut(one), case, seed, DETERMINISM_RUNS)?;
+            judge_case(target, &caps, std::slice::from_mut(one), case, seed, runs)?;
             if one.summary.passed + one.summary.failed > asked {
                 let same = one.summary.failed == before;
                 one.summary.deterministic = Some(one.summary.deterministic.unwrap_or(true) && same);
@@ -578,7 +598,7 @@ fn judge_case<O: Judged>(
 
 fn judge_huge<O: Judged>(target: &mut dyn Target<O>, caps: &Caps, judged: &mut [OnTrial<O>], case: &Huge<O>) {
     let expected = case.expected();
-    let request = RunRequest::repeats(CASE_RUNS);
+    let request = RunRequest::repeats(target.case_runs());
     for one in judged {
         let outcome = match plan_of(&one.candidate, &case.problem, caps) {
             Err(outcome) => outcome,

@@ -24,7 +24,7 @@ pub struct Line {
 
 impl std::fmt::Display for Line {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
+        if self.line == 0 { f.write_str(&self.file) } else { write!(f, "{}:{}", self.file, self.line) }
     }
 }
 
@@ -80,7 +80,7 @@ impl Library {
         let parsed = object::File::parse(&*artefact.image).map_err(|error| failed(error.to_string()))?;
         let mut variables: Vec<Variable> = parsed
             .symbols()
-            .filter(|symbol| symbol.kind() == SymbolKind::Tls && symbol.is_definition())
+            .filter(|symbol| symbol.kind() == SymbolKind::Tls && !symbol.is_undefined())
             .map(|symbol| Variable {
                 start: symbol.address(),
                 bytes: symbol.size(),
@@ -200,7 +200,7 @@ impl Library {
 
 /// File names as sources name them: the compiler may put the folder that it ran in before them.
 fn shorten(file: &str) -> String {
-    let known = ["kernels/", "ops/", "upsweep-gate/"];
+    let known = ["kernels/", "ops/", "upsweep-gate/", "upsweep-sim/"];
     let start = known.iter().filter_map(|folder| file.find(folder)).min();
     match start {
         Some(start) => file[start..].to_string(),

@@ -2,7 +2,7 @@
 
 use crate::compiler::{HEADER, HostCompiler};
 use crate::engine::block::run_blocks;
-use crate::engine::faults::Faults;
+use crate::engine::faults::{FaultKind, Faults, Thread};
 use crate::engine::memory::{Contents, Region};
 use crate::engine::order::Published;
 use crate::engine::requests::Tally;
@@ -14,16 +14,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 use upsweep::device::cache::Cache;
 use upsweep::device::caps::CudaCaps;
-use upsweep::flow::{Arg, Bindings, KernelFile, Launch, Op, Plan, Program, SCRATCH_ALIGNMENT, Step};
+use upsweep::flow::{Arg, Bindings, DeviceMut, DeviceRef, HostSlice, HostSliceMut, KernelFile, Launch, Op, Plan, Program, SCRATCH_ALIGNMENT, Step};
 use upsweep::kernels::sources;
-use upsweep::types::DType;
+use upsweep::types::{DType, dispatch};
 use upsweep::{Error, Result};
 
 /// Kernels that are built together: reading the headers costs as much as a dozen of them.
 const KERNELS_OF_UNIT: usize = 48;
 
 /// Threads of a launch from which on a second worker pays.
-const WORTH_A_WORKER: u64 = 1 << 12;
+const WORTH_A_WORKER: u64 = 1 << 11;
 
 /// The simulator. Cheap to clone; clones share everything.
 #[derive(Clone)]
@@ -200,6 +200,29 @@ impl Sim {
         files.map(own).chain(["#line 1 \"entries\"\n".to_string()]).collect()
     }
 
+    /// Runs a plan from host memory to host memory: for tools and tests of problems with one input.
+    ///
+    /// # Errors
+    /// As [`Sim::prepare`] and [`Prepared::run`].
+    pub fn run_from_host<O: Op>(&self, plan: &Plan<O>, input: HostSlice<'_>, output: HostSliceMut<'_>) -> Result<Report> {
+        let mut prepared = self.prepare(plan)?;
+        let (from, to) = ((input.len() as u64, input.dtype()), (output.len() as u64, output.dtype()));
+        let mut scratch = vec![0u8; plan.scratch_bytes() as usize];
+        let source = dispatch!(from.1, T => input.typed::<T>()?.as_ptr() as u64);
+        let target = dispatch!(to.1, T => output.typed::<T>()?.as_mut_ptr() as u64);
+        let scratch_at = (scratch.as_mut_ptr() as u64, scratch.len() as u64);
+        // SAFETY: the addresses are of borrowed slices of so many elements, which `bind` compares with the problem, and of
+        // scratch of our own; the simulator refuses stores to an input.
+        unsafe {
+            let operands = O::device_operands(
+                DeviceRef::from_raw(source, from.0, from.1)?,
+                None,
+                DeviceMut::from_raw(target, to.0, to.1)?,
+            );
+            prepared.run(operands, scratch_at)
+        }
+    }
+
     /// Builds or loads a plan's kernels, and makes its control block.
     ///
     /// # Errors
@@ -300,6 +323,18 @@ impl<O: Op> Prepared<O> {
                 return Ok(report);
             }
         }
+        if let (Some(last), Some((launch, library))) = (report.launches.last_mut(), self.steps.last()) {
+            let outputs = regions.iter().filter(|region| region.is_output);
+            let unwritten = outputs.filter_map(|region| region.first_unwritten().map(|element| (element, region)));
+            last.faults.extend(unwritten.map(|(element, region)| Fault {
+                kind: FaultKind::Unwritten,
+                place: library.place(0),
+                thread: Thread { block: launch.grid - 1, thread: launch.block - 1 },
+                what: format!("is the last, and element {element} of the {} was written by none", region.name),
+                other: None,
+                count: 1,
+            }));
+        }
         match self.control.get(1).map_or(0, |word| *word as u32) {
             0 => Ok(report),
             1 => Err(Error::Device { kernel: self.plan.rung.id(), fault: "a wait between blocks ran out" }),
@@ -321,7 +356,9 @@ fn regions(bindings: &Bindings<'_>, scratch: (u64, u64), control: &[u64]) -> Vec
         let in_place = inputs.iter().any(|input| input.0 == *address && input.1 > 0);
         let contents = if in_place { Contents::Known } else { Contents::Nothing };
         let name = if number == 0 { "output".to_string() } else { format!("output {number}") };
-        regions.push(Region::new(name, *address, *bytes, contents, dtype.size(), grain));
+        let mut region = Region::new(name, *address, *bytes, contents, dtype.size(), grain);
+        region.is_output = true;
+        regions.push(region);
     }
     for (number, (address, bytes, dtype)) in inputs.iter().enumerate() {
         if !is_output(*address) {

@@ -1,10 +1,12 @@
 //! `ladder`: every rung of a device at one size, verified and then timed.
 
 use super::{Bar, context, note, of_op, record_json, rows, seed};
+#[cfg(feature = "sim")]
+use crate::args::DeviceChoice;
 use crate::args::LadderArgs;
 use crate::device::{Device, cuda_hint};
 use crate::failure::Failure;
-use crate::output::Report;
+use crate::output::{Report, Section};
 use upsweep::device::caps::DeviceKind;
 use upsweep_gate::climb::{ClimbOptions, climb};
 use upsweep_gate::judged::Judged;
@@ -43,14 +45,89 @@ pub fn run(args: &LadderArgs) -> anyhow::Result<()> {
         )
         .into());
     }
+    #[cfg(feature = "sim")]
+    if let Device::Sim(sim) = &device {
+        return simulate(args, sim);
+    }
     let record = of_op!(&args.op, O => measure::<O>(args, &device))?;
-    Report { sections: vec![rows::ladder(&record)], json: record_json(&record)? }.write(&args.output)?;
+    let mut sections = vec![rows::ladder(&record)];
     if device.kind() == DeviceKind::Cpu
         && let Some(hint) = cuda_hint()
     {
+        sections.extend(beside_the_cpu(args));
         note(&hint);
     }
+    Report { sections, json: record_json(&record)? }.write(&args.output)?;
     fail_if_any(&record.rows)
+}
+
+/// Elements on the simulator: enough blocks to tell rungs apart, and a rung takes a fraction of a second.
+#[cfg(feature = "sim")]
+const SIM_N: u64 = 1 << 20;
+
+/// What the options are to the simulator.
+#[cfg(feature = "sim")]
+fn simulated_options<O: Judged>(args: &LadderArgs, n: u64) -> anyhow::Result<ClimbOptions> {
+    super::timed_operator::<O>(args.operator.as_deref())?;
+    Ok(ClimbOptions {
+        n,
+        dtype: args.dtype,
+        operators: args.operator.iter().cloned().collect(),
+        rungs: vec![],
+        block: args.block,
+        peers: vec![],
+        repeats: 1,
+        seed: seed(args.seed),
+    })
+}
+
+/// The CUDA rungs, verified and counted on the simulator.
+#[cfg(feature = "sim")]
+fn simulate(args: &LadderArgs, sim: &upsweep_sim::Sim) -> anyhow::Result<()> {
+    if args.repeats.is_some() || !args.peer.is_empty() {
+        return Err(Failure::Usage("`--repeats` and `--peer` are for timing, and the simulator has no time; leave them out".into()).into());
+    }
+    let n = args.n.unwrap_or(SIM_N);
+    let bar = Bar::new();
+    let rungs = of_op!(&args.op, O => {
+        let options = simulated_options::<O>(args, n)?;
+        anyhow::Ok(upsweep_gate::sim::climb::<O>(sim, &options, &mut |progress| bar.show(progress))?)
+    })?;
+    drop(bar);
+    let section = super::simulated::ladder(&args.op, &format!("{n} elements of {}", args.dtype), &rungs);
+    let json = serde_json::json!({ "op": args.op, "device": "sim", "n": n, "rungs": super::simulated::json(&rungs) });
+    Report { sections: vec![section], json }.write(&args.output)?;
+    let failed: Vec<&str> = rungs.iter().filter(|rung| rung.failure.is_some()).map(|rung| rung.rung.as_str()).collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Gate(format!("the gate refused {} of {} rungs: {}", failed.len(), rungs.len(), failed.join(", "))).into())
+}
+
+/// The CUDA rungs on the simulator, for a machine without a GPU that has a C++ compiler. Whatever is wrong there is told by
+/// `--device sim`, not here: the ladder that was asked for is the CPU's.
+#[cfg(feature = "sim")]
+fn beside_the_cpu(args: &LadderArgs) -> Option<Section> {
+    if args.device.device != DeviceChoice::Auto {
+        return None;
+    }
+    let sim = upsweep_sim::Sim::new();
+    sim.compiler().ok()?;
+    let n = args.n.unwrap_or(SIM_N).min(SIM_N);
+    let bar = Bar::new();
+    let climbed = || -> anyhow::Result<_> {
+        of_op!(&args.op, O => {
+            let options = simulated_options::<O>(args, n)?;
+            anyhow::Ok(upsweep_gate::sim::climb::<O>(&sim, &options, &mut |progress| bar.show(progress))?)
+        })
+    };
+    let rungs = climbed().ok()?;
+    Some(super::simulated::ladder(&args.op, &format!("{n} elements of {}", args.dtype), &rungs))
+}
+
+#[cfg(not(feature = "sim"))]
+fn beside_the_cpu(_: &LadderArgs) -> Option<Section> {
+    None
 }
 
 /// Climbs one operation's ladder.

@@ -13,6 +13,8 @@ pub mod shell;
 pub mod verify;
 
 mod rows;
+#[cfg(feature = "sim")]
+mod simulated;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::hash::{BuildHasher, RandomState};

@@ -55,14 +55,23 @@ fn with<R>(otherwise: R, work: impl FnOnce(&mut Worker) -> R) -> R {
 
 /// Leaves the running coroutine if `next` asks for it.
 #[inline]
-fn follow(mut next: Next) {
+fn follow(next: Next) {
+    match next {
+        Next::Go => {}
+        Next::Wait => leave(),
+        Next::Retry | Next::Never => wait_long(next),
+    }
+}
+
+#[cold]
+fn wait_long(mut next: Next) {
     loop {
         match next {
             Next::Go => return,
             Next::Wait => return leave(),
-            Next::Retry(entry) => {
+            Next::Retry => {
                 leave();
-                next = with(Next::Go, |worker| worker.enter(entry));
+                next = with(Next::Go, Worker::enter_again);
             }
             Next::Never => loop {
                 leave();

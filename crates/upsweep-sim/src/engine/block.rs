@@ -4,7 +4,7 @@ use super::abi::Attached;
 use super::faults::{FaultKind, Memory, Party, Raw};
 use super::requests::{Kind, LANES};
 use super::worker::{Entry, Launched, Warp, Worker, operation};
-use corosensei::stack::{DefaultStack, Stack};
+use corosensei::stack::{DefaultStack, Stack, StackPointer};
 use corosensei::{Coroutine, Yielder};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,29 @@ const IDLE_TIME: Duration = Duration::from_secs(10);
 /// Stacks of launches that ended, for those to come.
 static STACKS: Mutex<Vec<DefaultStack>> = Mutex::new(Vec::new());
 
-type Fibre = Coroutine<(), (), (), DefaultStack>;
+/// A stack that begins some cache lines below its page. With all of them at the same place of a page, a block's threads would
+/// share a few sets of the caches, and every switch between two would miss them.
+struct Shifted {
+    stack: DefaultStack,
+    shift: usize,
+}
+
+// SAFETY: a part of a valid stack, from its limit up to a multiple of 16 below its base, is a valid stack.
+unsafe impl Stack for Shifted {
+    fn base(&self) -> StackPointer {
+        StackPointer::new(self.stack.base().get() - self.shift).unwrap_or(self.stack.base())
+    }
+
+    fn limit(&self) -> StackPointer {
+        self.stack.limit()
+    }
+}
+
+/// By how much neighbouring threads' stacks are shifted, in bytes, and after how many it begins again.
+const SHIFT: usize = 5 * 64;
+const SHIFTS: usize = 128;
+
+type Fibre = Coroutine<(), (), (), Shifted>;
 
 /// The threads of a worker's blocks, each a coroutine that runs one block's thread after another's.
 struct Fibres {
@@ -37,6 +59,7 @@ impl Fibres {
         let mut fibres = Fibres { fibres: Vec::with_capacity(threads as usize) };
         for thread in 0..threads as usize {
             let stack = spare.pop().map_or_else(|| DefaultStack::new(STACK_BYTES), Ok)?;
+            let stack = Shifted { stack, shift: thread % SHIFTS * SHIFT };
             let (top, bottom) = (stack.base().get() as u64, stack.limit().get() as u64);
             let body = move |yielder: &Yielder<(), ()>, ()| {
                 // SAFETY: the worker outlives its fibres; nobody else borrows it while a fibre runs.
@@ -65,7 +88,7 @@ impl Drop for Fibres {
             // SAFETY: what a fibre has on its stack is a kernel's frames, of plain data, and callbacks that own nothing while
             // they wait; nothing of it has to be dropped.
             unsafe { fibre.force_reset() };
-            stacks.push(fibre.into_stack());
+            stacks.push(fibre.into_stack().stack);
         }
     }
 }
@@ -138,6 +161,9 @@ unsafe fn run_warp(worker: *mut Worker, index: usize, fibres: &mut [Fibre]) {
             let lane = {
                 let worker = unsafe { &mut *worker };
                 let ready = worker.warps[index].ready;
+                if worker.launched().aborted.load(Ordering::Relaxed) {
+                    return;
+                }
                 if ready == 0 {
                     break;
                 }

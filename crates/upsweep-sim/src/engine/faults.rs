@@ -16,6 +16,8 @@ pub enum FaultKind {
     Misaligned,
     /// A read of shared memory, of an output or of scratch that nothing has written.
     Uninitialised,
+    /// An element of an output that no launch has written.
+    Unwritten,
     /// Threads of a block that wait at different barriers.
     BarrierDivergence,
     /// Threads that wait at a barrier which others of their block never reach: they have ended.
@@ -30,12 +32,13 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// Every kind.
-    pub const ALL: [FaultKind; 10] = [
+    pub const ALL: [FaultKind; 11] = [
         FaultKind::SharedRace,
         FaultKind::GlobalRace,
         FaultKind::OutOfBounds,
         FaultKind::Misaligned,
         FaultKind::Uninitialised,
+        FaultKind::Unwritten,
         FaultKind::BarrierDivergence,
         FaultKind::EarlyReturn,
         FaultKind::AbsentLane,
@@ -51,6 +54,7 @@ impl FaultKind {
             FaultKind::OutOfBounds => "access out of bounds",
             FaultKind::Misaligned => "misaligned access",
             FaultKind::Uninitialised => "read of uninitialised memory",
+            FaultKind::Unwritten => "output that nothing wrote",
             FaultKind::BarrierDivergence => "barrier divergence",
             FaultKind::EarlyReturn => "early return before a barrier",
             FaultKind::AbsentLane => "shuffle from an absent lane",

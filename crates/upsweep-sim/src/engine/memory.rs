@@ -235,6 +235,7 @@ pub(crate) struct Region {
     pub(crate) contents: Contents,
     /// Bytes of an element, for messages.
     pub(crate) element: u64,
+    pub(crate) is_output: bool,
     shift: u32,
     cells: Vec<Locked>,
     initialised: Vec<AtomicU32>,
@@ -274,13 +275,23 @@ impl Region {
         let cells = std::iter::repeat_with(Locked::default).take(count).collect();
         let words = if contents == Contents::Nothing { count.div_ceil(32) } else { 0 };
         let initialised = std::iter::repeat_with(AtomicU32::default).take(words).collect();
-        Region { name, start, bytes, contents, element, shift, cells, initialised }
+        Region { name, start, bytes, contents, element, is_output: false, shift, cells, initialised }
     }
 
     #[inline]
     pub(crate) fn holds(&self, address: u64, bytes: u64) -> bool {
         let offset = address.wrapping_sub(self.start);
         offset < self.bytes && offset + bytes <= self.bytes
+    }
+
+    /// The first element that nothing has written, of a region that held nothing when the program began.
+    pub(crate) fn first_unwritten(&self) -> Option<u64> {
+        let cells = (self.bytes >> self.shift) as usize;
+        let unwritten = |index: &usize| self.initialised[index / 32].load(Ordering::Relaxed) >> (index % 32) & 1 == 0;
+        if self.contents != Contents::Nothing {
+            return None;
+        }
+        (0..cells).find(unwritten).map(|index| ((index as u64) << self.shift) / self.element)
     }
 
     /// Judges an access and remembers it. `known` tells whether a moment of another block is known to the accessing thread.

@@ -298,12 +298,14 @@ pub(crate) struct Loops {
     turns: [u32; DEPTH],
     depth: usize,
     last: u32,
+    /// The last block of the innermost loop, as far as it was known when the loop was entered; without a loop, no block is beyond.
+    limit: u32,
     /// A number for the iteration; the same for lanes that are in the same one.
     pub(crate) iteration: u32,
 }
 
 impl Loops {
-    pub(crate) const NONE: Loops = Loops { head: [0; DEPTH], turns: [0; DEPTH], depth: 0, last: 0, iteration: 0 };
+    pub(crate) const NONE: Loops = Loops { head: [0; DEPTH], turns: [0; DEPTH], depth: 0, last: 0, limit: u32::MAX, iteration: 0 };
 
     /// Where the last basic block began.
     pub(crate) fn last(&self) -> u32 {
@@ -313,6 +315,17 @@ impl Loops {
     /// Enters a basic block. `ends` knows the last block of every loop that any thread has been through.
     #[inline]
     pub(crate) fn enter(&mut self, place: u32, ends: &mut LoopEnds) {
+        if place > self.last && place <= self.limit {
+            self.last = place;
+        } else {
+            self.turn(place, ends);
+        }
+    }
+
+    /// A block that leaves a loop or begins another iteration of one.
+    #[cold]
+    #[inline(never)]
+    fn turn(&mut self, place: u32, ends: &mut LoopEnds) {
         if place > self.last {
             if self.depth > 0 && ends.of(self.head[self.depth - 1]) < place {
                 while self.depth > 0 && ends.of(self.head[self.depth - 1]) < place {
@@ -335,6 +348,7 @@ impl Loops {
             self.number();
         }
         self.last = place;
+        self.limit = if self.depth > 0 { ends.of(self.head[self.depth - 1]) } else { u32::MAX };
     }
 
     fn number(&mut self) {

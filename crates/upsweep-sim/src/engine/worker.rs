@@ -31,12 +31,13 @@ pub(crate) struct Launched<'a> {
 }
 
 /// What a thread does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Go,
     /// It waits until the scheduler makes it ready.
     Wait,
-    /// It waits for room, then enters its access.
-    Retry(Entered),
+    /// It waits for room, then enters its access ([`Worker::enter_again`]).
+    Retry,
     /// It does not go on.
     Never,
 }
@@ -97,6 +98,8 @@ pub(crate) struct Lane {
     pub(crate) barrier: (u32, u32),
     ordered_loads: u32,
     same_load: (u32, u64, u32),
+    /// The access that waits for room.
+    entered: Option<Entered>,
 }
 
 impl Lane {
@@ -112,6 +115,7 @@ impl Lane {
         barrier: (0, 0),
         ordered_loads: 0,
         same_load: (0, 0, 0),
+        entered: None,
     };
 }
 
@@ -133,8 +137,9 @@ pub(crate) struct Worker {
     launched: *const Launched<'static>,
     pub(crate) block: u32,
     pub(crate) threads: u32,
-    /// The running thread.
+    /// The running thread, and its warp and lane.
     pub(crate) thread: u32,
+    running: (usize, usize),
     stack: (u64, u64),
     pub(crate) stacks: Vec<(u64, u64)>,
     pub(crate) yielders: Vec<*const Yielder<(), ()>>,
@@ -177,6 +182,7 @@ impl Worker {
             block: 0,
             threads,
             thread: 0,
+            running: (0, 0),
             stack: (0, 0),
             stacks: vec![(0, 0); threads as usize],
             yielders: vec![std::ptr::null(); threads as usize],
@@ -219,6 +225,7 @@ impl Worker {
     /// Makes a thread the running one.
     pub(crate) fn turn_to(&mut self, thread: u32) {
         self.thread = thread;
+        self.running = (thread as usize / LANES, thread as usize % LANES);
         self.stack = self.stacks[thread as usize];
         self.steps = 0;
     }
@@ -227,8 +234,9 @@ impl Worker {
         self.yielders[self.thread as usize]
     }
 
+    #[inline]
     fn at(&self) -> (usize, usize) {
-        (self.thread as usize / LANES, self.thread as usize % LANES)
+        self.running
     }
 
     #[inline]
@@ -344,14 +352,15 @@ impl Worker {
 
     /// Enters an access into the requests of its warp.
     #[inline]
-    pub(crate) fn enter(&mut self, entry: Entered) -> Next {
+    fn enter(&mut self, entry: Entered) -> Next {
         let (warp, lane) = self.at();
         let warp = &mut self.warps[warp];
         let Entered { place, iteration, kind, bytes, address, polls } = entry;
         if !warp.requests.join(place, iteration, kind, bytes, lane, address) {
             warp.full |= 1 << lane;
             warp.ready &= !(1 << lane);
-            return Next::Retry(entry);
+            warp.lane[lane].entered = Some(entry);
+            return Next::Retry;
         }
         if polls {
             warp.lane[lane].place = place;
@@ -360,6 +369,13 @@ impl Worker {
             return Next::Wait;
         }
         Next::Go
+    }
+
+    /// Enters the access that waited for room.
+    #[cold]
+    pub(crate) fn enter_again(&mut self) -> Next {
+        let (warp, lane) = self.at();
+        self.warps[warp].lane[lane].entered.take().map_or(Next::Go, |entry| self.enter(entry))
     }
 
     /// An access that is neither of shared memory nor of a buffer.
@@ -405,13 +421,15 @@ impl Worker {
         let (warp, lane) = self.at();
         self.warps[warp].lane[lane].loops.enter(place, &mut self.ends);
         self.steps += 1;
-        if self.steps > STEPS {
-            let thread = self.who(self.thread);
-            let (kind, memory) = (FaultKind::EndlessSpin, Memory::None);
-            self.faults.note(Raw { kind, place, thread, verb: "loops", bytes: 0, memory, other: None, count: 1 });
-            return self.abort();
-        }
-        Next::Go
+        if self.steps > STEPS { self.loops_forever(place) } else { Next::Go }
+    }
+
+    #[cold]
+    fn loops_forever(&mut self, place: u32) -> Next {
+        let thread = self.who(self.thread);
+        let (kind, memory) = (FaultKind::EndlessSpin, Memory::None);
+        self.faults.note(Raw { kind, place, thread, verb: "loops", bytes: 0, memory, other: None, count: 1 });
+        self.abort()
     }
 
     pub(crate) fn barrier(&mut self, number: u32, threads: u32, site: u64) -> Next {
