@@ -33,7 +33,7 @@ const OPTIONS: [&str; 15] = [
 ];
 
 /// Options that only GCC has.
-const GCC_OPTIONS: [&str; 1] = ["-fno-reorder-blocks"];
+const GCC_OPTIONS: [&str; 2] = ["-fno-reorder-blocks", "--param=tsan-distinguish-volatile=1"];
 
 /// A C++ compiler of the host.
 #[derive(Clone, Debug)]

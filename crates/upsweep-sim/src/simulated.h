@@ -55,7 +55,7 @@ struct Engine {
 };
 static const Engine* engine;
 
-enum Access : u32 { LOAD, STORE, ATOMIC, ORDERED_LOAD, ORDERED_STORE };
+enum Access : u32 { LOAD, STORE, ATOMIC, ORDERED_LOAD, ORDERED_STORE, VOLATILE_LOAD, VOLATILE_STORE };
 enum Operation : u32 { SHUFFLE_FROM, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, ANY, ALL, MATCH_ANY, REDUCE_MAX, REDUCE_MIN, REDUCE_ADD, REDUCE_AND, REDUCE_OR, REDUCE_XOR, SYNC };
 
 // Every function that reports something is not inlined, so that its return address is the place in the kernel.
@@ -266,6 +266,8 @@ UPSWEEP_UNSEEN static long long clock64() { return (long long)upsweep_sim::engin
 #define UPSWEEP_HOOK extern "C" __attribute__((visibility("hidden"))) UPSWEEP_UNSEEN
 #define UPSWEEP_HOOKS(BYTES)                                                                                                    \
   UPSWEEP_HOOK void __tsan_read##BYTES(void* p) { upsweep_sim::engine->access(p, BYTES, upsweep_sim::LOAD, UPSWEEP_HERE); }             \
+  UPSWEEP_HOOK void __tsan_volatile_read##BYTES(void* p) { upsweep_sim::engine->access(p, BYTES, upsweep_sim::VOLATILE_LOAD, UPSWEEP_HERE); }   \
+  UPSWEEP_HOOK void __tsan_volatile_write##BYTES(void* p) { upsweep_sim::engine->access(p, BYTES, upsweep_sim::VOLATILE_STORE, UPSWEEP_HERE); } \
   UPSWEEP_HOOK void __tsan_write##BYTES(void* p) { upsweep_sim::engine->access(p, BYTES, upsweep_sim::STORE, UPSWEEP_HERE); }           \
   UPSWEEP_HOOK void __tsan_unaligned_read##BYTES(void* p) { upsweep_sim::engine->access(p, BYTES, upsweep_sim::LOAD, UPSWEEP_HERE); }   \
   UPSWEEP_HOOK void __tsan_unaligned_write##BYTES(void* p) { upsweep_sim::engine->access(p, BYTES, upsweep_sim::STORE, UPSWEEP_HERE); }
@@ -280,6 +282,8 @@ UPSWEEP_UNSEEN static void pieces(const char* p, unsigned long bytes, unsigned p
 }
 UPSWEEP_HOOK void __tsan_read16(void* p) { pieces(static_cast<char*>(p), 16, 8, upsweep_sim::LOAD, UPSWEEP_HERE); }
 UPSWEEP_HOOK void __tsan_write16(void* p) { pieces(static_cast<char*>(p), 16, 8, upsweep_sim::STORE, UPSWEEP_HERE); }
+UPSWEEP_HOOK void __tsan_volatile_read16(void* p) { pieces(static_cast<char*>(p), 16, 8, upsweep_sim::VOLATILE_LOAD, UPSWEEP_HERE); }
+UPSWEEP_HOOK void __tsan_volatile_write16(void* p) { pieces(static_cast<char*>(p), 16, 8, upsweep_sim::VOLATILE_STORE, UPSWEEP_HERE); }
 UPSWEEP_HOOK void __tsan_unaligned_read16(void* p) { pieces(static_cast<char*>(p), 16, 8, upsweep_sim::LOAD, UPSWEEP_HERE); }
 UPSWEEP_HOOK void __tsan_unaligned_write16(void* p) { pieces(static_cast<char*>(p), 16, 8, upsweep_sim::STORE, UPSWEEP_HERE); }
 UPSWEEP_HOOK void __tsan_read_range(void* p, unsigned long bytes) {

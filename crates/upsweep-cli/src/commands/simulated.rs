@@ -16,12 +16,12 @@ struct Measure {
 }
 
 const MEASURES: &[Measure] = &[
-    Measure { column: "lanes/global", words: "lanes of a global load or store", of: |r| lanes(r, &[Kind::GlobalLoad, Kind::GlobalStore]) },
+    Measure { column: "lanes G", words: "lanes of a global load or store", of: |r| lanes(r, &[Kind::GlobalLoad, Kind::GlobalStore]) },
     Measure { column: "sectors", words: "32-byte sectors of one", of: |r| per_request(r, &[Kind::GlobalLoad, Kind::GlobalStore], |c| c.sectors) },
-    Measure { column: "bytes/asked", words: "bytes moved for a byte asked for", of: overhead },
-    Measure { column: "lanes/shared", words: "lanes of a shared load", of: |r| lanes(r, &[Kind::SharedLoad]) },
-    Measure { column: "passes/load", words: "passes over the banks for one", of: |r| per_request(r, &[Kind::SharedLoad], |c| c.wavefronts) },
-    Measure { column: "passes/store", words: "passes for a shared store", of: |r| per_request(r, &[Kind::SharedStore], |c| c.wavefronts) },
+    Measure { column: "B/asked", words: "bytes moved for a byte asked for", of: overhead },
+    Measure { column: "lanes S", words: "lanes of a shared load", of: |r| lanes(r, &[Kind::SharedLoad]) },
+    Measure { column: "passes ld", words: "passes over the banks for one", of: |r| per_request(r, &[Kind::SharedLoad], |c| c.wavefronts) },
+    Measure { column: "passes st", words: "passes for a shared store", of: |r| per_request(r, &[Kind::SharedStore], |c| c.wavefronts) },
     Measure { column: "loads", words: "global loads of a thread", of: |r| per_thread(r, &[Kind::GlobalLoad]) },
     Measure { column: "barriers", words: "barriers of a thread", of: |r| per_thread(r, &[Kind::Barrier]) },
     Measure { column: "shuffles", words: "shuffles of a thread", of: |r| per_thread(r, &[Kind::Shuffle]) },
@@ -80,14 +80,17 @@ pub(super) fn ladder(op: &str, what: &str, rungs: &[SimulatedRung]) -> Section {
         });
         cells.push(match (&rung.failure, &rung.not_claimed) {
             (Some(failure), _) => failure.clone(),
-            (None, Some(why)) => why.clone(),
+            (None, Some(why)) => why.split_once(':').map_or("not claimed", |(head, _)| head).to_string(),
             (None, None) => "verified".into(),
         });
         section.rows.push(cells);
     }
     section.notes.push(
-        "Lanes, sectors and passes are of one request of a warp, over all launches; the rest is of a thread, on average.".into(),
+        "Of a request of a warp, over all launches: lanes (G global loads and stores, S shared loads), sectors of 32 bytes, bytes moved \
+         for a byte asked for, passes over the banks (1, or more where banks conflict). Of a thread: the rest."
+            .into(),
     );
+    section.notes.extend(rungs.iter().filter_map(|rung| Some(format!("{}: {}", rung.rung, rung.not_claimed.as_ref()?))));
     section
 }
 

@@ -274,17 +274,24 @@ impl Worker {
         if address.wrapping_sub(self.stack.0) < self.stack.1 {
             return Next::Go;
         }
+        let length = u64::from(bytes);
+        let in_shared = self.shared.offset(address, length);
         let access = match kind {
             0 => Access::Load,
             1 => Access::Store,
             2 => Access::Atomic,
             3 => Access::OrderedLoad,
-            _ => Access::OrderedStore,
+            4 => Access::OrderedStore,
+            // To global memory a volatile access is a relaxed one (PTX ISA, ld.volatile). In shared memory it orders nothing
+            // that a barrier would, and what relies on it is the fault of code from before Volta.
+            5 if in_shared.is_none() => Access::OrderedLoad,
+            6 if in_shared.is_none() => Access::OrderedStore,
+            5 => Access::Load,
+            _ => Access::Store,
         };
         let place = self.place(site);
-        let length = u64::from(bytes);
         let now = self.now();
-        let kind = if let Some(offset) = self.shared.offset(address, length) {
+        let kind = if let Some(offset) = in_shared {
             if let Err(wrong) = self.shared.access(offset, length, access, now, place, self.born) {
                 self.wrong(wrong, FaultKind::SharedRace, access, bytes, place, Memory::Shared(offset));
             }

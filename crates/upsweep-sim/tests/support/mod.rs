@@ -52,8 +52,18 @@ pub(crate) fn plan_of<O: Op>(sim: &Sim, problem: &O::Problem, rung: &str) -> Pla
     Plan::with_rung(problem, &Caps::Cuda(sim.caps().clone()), rung, Tuning::default(), "a test".into()).unwrap()
 }
 
-/// Runs a plan once.
+/// Runs a plan of one input once.
 pub(crate) fn run<O: Op>(sim: &Sim, plan: &Plan<O>, input: &mut Bytes) -> (Bytes, Report) {
+    run_with(sim, plan, input, None)
+}
+
+/// Runs a plan once, on the second input too where the problem has one.
+pub(crate) fn run_with<O: Op>(
+    sim: &Sim,
+    plan: &Plan<O>,
+    input: &mut Bytes,
+    second: Option<&mut Bytes>,
+) -> (Bytes, Report) {
     let (from, to) = (plan.problem.input(), plan.problem.output());
     let mut output = Bytes::new((to.len * to.dtype.size()) as usize, 0xa5);
     let mut scratch = Bytes::new(plan.scratch_bytes() as usize, 0xa5);
@@ -62,7 +72,9 @@ pub(crate) fn run<O: Op>(sim: &Sim, plan: &Plan<O>, input: &mut Bytes) -> (Bytes
     let report = unsafe {
         let operands = O::device_operands(
             DeviceRef::from_raw(input.address(), from.len, from.dtype).unwrap(),
-            None,
+            second.zip(plan.problem.second_input()).map(|(bytes, operand)| {
+                DeviceRef::from_raw(bytes.address(), operand.len, operand.dtype).unwrap()
+            }),
             DeviceMut::from_raw(output.address(), to.len, to.dtype).unwrap(),
         );
         prepared.run(operands, (scratch.address(), scratch.len as u64)).unwrap()
