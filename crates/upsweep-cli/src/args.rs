@@ -200,6 +200,10 @@ pub struct VerifyArgs {
     /// Only cases of this operator
     #[arg(long)]
     pub operator: Option<String>,
+    /// On the simulator, a changed copy of a kernel file (known by its name, for instance 02_sequential.cu) in place of the
+    /// shipped one; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub source: Vec<PathBuf>,
     /// Leave the wrong kernels out: for memory checkers, which would rightly complain about them
     #[arg(long)]
     pub no_wrong_kernels: bool,

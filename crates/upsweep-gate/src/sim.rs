@@ -123,6 +123,11 @@ impl Machine for SimTarget {
         Some("tens of thousands of rows are left out on the simulator, where each thread takes long")
     }
 
+    fn cannot_show(&self, fault: &str) -> Option<&'static str> {
+        let by_order = "blocks run in order here, so what a block waits for is there; both accesses are atomic ones, and no race";
+        (fault == "value_before_flag").then_some(by_order)
+    }
+
     fn ceiling(&mut self, _: Traffic, _: u64, _: u32) -> Result<Ceiling> {
         Err(no_time())
     }

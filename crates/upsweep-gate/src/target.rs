@@ -64,6 +64,11 @@ pub trait Machine {
         None
     }
 
+    /// Why a fault, by its name, cannot show on this device though it has the form; such a form is skipped.
+    fn cannot_show(&self, _fault: &str) -> Option<&'static str> {
+        None
+    }
+
     /// Measures the best known plain read, or copy, that moves `bytes` bytes in all, now.
     ///
     /// # Errors

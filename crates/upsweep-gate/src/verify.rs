@@ -626,6 +626,9 @@ fn judge_fault<O: Judged>(target: &mut dyn Target<O>, caps: &Caps, fault: &Fault
         let missing = result(false, "the device has no form of it".into())?;
         return Ok(WrongKernel { skipped: !required, ..missing });
     };
+    if let Some(why) = target.cannot_show(fault.name) {
+        return Ok(WrongKernel { skipped: true, ..result(false, why.into())? });
+    }
     let problem = fault.case.problem()?;
     let plan = match plan_of(&form, &problem, caps) {
         Ok(plan) => plan,
