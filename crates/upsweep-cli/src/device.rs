@@ -2,16 +2,16 @@
 
 use crate::args::DeviceChoice;
 use crate::tensor::Tensor;
+use std::path::PathBuf;
 use upsweep::Error;
 use upsweep::device::caps::{Caps, CpuCaps, DeviceKind};
 use upsweep::device::cpu::Cpu;
 use upsweep::flow::{Body, Op, Plan};
-use upsweep_gate::cpu::CpuTarget;
-use upsweep_gate::judged::Judged;
-use std::path::PathBuf;
-use upsweep_gate::target::Target;
 #[cfg(feature = "sim")]
 use upsweep::kernels::HEADERS;
+use upsweep_gate::cpu::CpuTarget;
+use upsweep_gate::judged::Judged;
+use upsweep_gate::target::Target;
 
 #[cfg(feature = "cuda")]
 use upsweep::device::cuda::Cuda;
@@ -57,23 +57,31 @@ impl Device {
         let refused = |got: String, allowed: String| Error::InvalidArgument { argument: "source", got, allowed };
         match self {
             #[cfg(feature = "sim")]
-            Device::Sim(sim) => files.iter().try_fold(sim, |sim, file| {
-                let rungs = upsweep::ops::rungs();
-                let shipped = rungs.iter().filter_map(|rung| Some(rung.file?.path)).chain(HEADERS.map(|(path, _)| path));
-                let known: std::collections::BTreeSet<&str> = shipped.collect();
-                let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-                let named = |path: &&&str| path.rsplit('/').next() == Some(name.as_str());
-                let asked = |path: &&&str| op.is_none_or(|op| !path.starts_with("ops/") || path.split('/').nth(1) == Some(op));
-                let candidates: Vec<&str> = known.iter().filter(|path| named(path) && asked(path)).copied().collect();
-                let [path] = candidates[..] else {
-                    let allowed: Vec<&str> = known.iter().filter(asked).copied().collect();
-                    return Err(refused(name, format!("allowed is the name of one of {}", allowed.join(", "))));
-                };
-                let text = std::fs::read_to_string(file).map_err(|error| refused(file.display().to_string(), error.to_string()))?;
-                Ok(sim.replacing(path, &text))
-            }).map(Device::Sim),
+            Device::Sim(sim) => files
+                .iter()
+                .try_fold(sim, |sim, file| {
+                    let rungs = upsweep::ops::rungs();
+                    let shipped = rungs.iter().filter_map(|rung| Some(rung.file?.path)).chain(HEADERS.map(|(path, _)| path));
+                    let known: std::collections::BTreeSet<&str> = shipped.collect();
+                    let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+                    let named = |path: &&&str| path.rsplit('/').next() == Some(name.as_str());
+                    let asked =
+                        |path: &&&str| op.is_none_or(|op| !path.starts_with("ops/") || path.split('/').nth(1) == Some(op));
+                    let candidates: Vec<&str> = known.iter().filter(|path| named(path) && asked(path)).copied().collect();
+                    let [path] = candidates[..] else {
+                        let allowed: Vec<&str> = known.iter().filter(asked).copied().collect();
+                        return Err(refused(name, format!("allowed is the name of one of {}", allowed.join(", "))));
+                    };
+                    let text =
+                        std::fs::read_to_string(file).map_err(|error| refused(file.display().to_string(), error.to_string()))?;
+                    Ok(sim.replacing(path, &text))
+                })
+                .map(Device::Sim),
             other if files.is_empty() => Ok(other),
-            other => Err(refused(format!("given for {}", other.name()), "only the simulator takes other sources: `--device sim`".into())),
+            other => Err(refused(
+                format!("given for {}", other.name()),
+                "only the simulator takes other sources: `--device sim`".into(),
+            )),
         }
     }
 
@@ -136,9 +144,10 @@ impl Device {
             (Device::Sim(sim), Body::Cuda { .. }) => {
                 // What a simulator is for: a result of a kernel with a fault is none.
                 let report = sim.run_from_host(plan, input.host_slice(), output.host_slice_mut())?;
-                report.faults().next().map_or(Ok(()), |fault| {
-                    Err(Error::FaultyKernel { rung: plan.rung.id(), fault: fault.to_string() })
-                })
+                report
+                    .faults()
+                    .next()
+                    .map_or(Ok(()), |fault| Err(Error::FaultyKernel { rung: plan.rung.id(), fault: fault.to_string() }))
             }
             _ => Err(Error::NotClaimed { rung: plan.rung.id(), why: format!("it does not run on {}", self.name()) }),
         }

@@ -25,6 +25,7 @@ pub mod checklist;
 pub mod climb;
 pub mod comparator;
 pub mod compare;
+pub mod counted;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;

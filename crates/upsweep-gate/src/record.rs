@@ -2,6 +2,7 @@
 //!
 //! Everything the command prints is in its record, so a table can be made again without the device.
 
+use crate::counted::Counted;
 use crate::findings::Findings;
 use crate::goals::Figure;
 use crate::points::Point;
@@ -32,6 +33,8 @@ pub enum Kind {
     Checklist,
     /// Other libraries beside ours.
     Peers,
+    /// What the simulator counted of every rung at one size.
+    Counted,
 }
 
 /// One run.
@@ -81,6 +84,9 @@ pub struct Record {
     /// The document's boxes.
     #[serde(default)]
     pub boxes: Vec<ChecklistBox>,
+    /// What the simulator counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counted: Vec<Counted>,
 }
 
 /// The machine.
@@ -496,6 +502,7 @@ pub(crate) mod tests {
             rungs: vec![],
             wrong_kernels: vec![],
             boxes: vec![],
+            counted: vec![],
         }
     }
 

@@ -2,19 +2,20 @@
 //! nothing on it is timed.
 
 use crate::candidate::Candidate;
+use crate::climb::ClimbOptions;
+use crate::counted::{Counted, CountedLine, FIGURES};
 use crate::error::{GateError, Result};
 use crate::judged::{Judged, Traffic};
-use crate::record::{Ceiling, Device, Peak};
+use crate::record::{Ceiling, Device, Kind, Peak, Record};
 use crate::target::{
     GUARD_BYTE, GUARD_ELEMENTS, Input, Machine, Observed, RunRequest, Samples, Target, TimingRequest, fingerprint, poison,
 };
-use crate::climb::ClimbOptions;
-use crate::comparator::Agreement;
-use crate::verify::{Evidence, OnProgress, Progress, Selection, Verified, judge_once};
+use crate::verify::{Context, Evidence, OnProgress, Progress, Selection, Verified, judge_once};
+use std::collections::BTreeMap;
 use upsweep::Error;
 use upsweep::device::caps::Caps;
 use upsweep::flow::{DeviceMut, DeviceRef, Operand, Plan, Problem, Tuning};
-use upsweep_sim::{Report, Sim};
+use upsweep_sim::{Count, Kind as Counts, LaunchReport, Report, Sim};
 
 /// Scratch is handed over so many bytes after an aligned address.
 const SCRATCH_SHIFT: usize = 3;
@@ -133,71 +134,89 @@ impl Machine for SimTarget {
     }
 }
 
-/// A rung of a simulated ladder: what it did, or why it did not run.
-#[derive(Clone, Debug)]
-pub struct SimulatedRung {
-    /// `number-name`.
-    pub rung: String,
-    /// What the launches did, of a rung that gave right results without a fault.
-    pub report: Option<Report>,
-    /// How near the results were.
-    pub agreement: Agreement,
-    /// It uses what the simulator has not, or does not claim the problem: why.
-    pub not_claimed: Option<String>,
-    /// What was wrong with it.
-    pub failure: Option<String>,
-}
-
 /// Runs every rung of the simulator's ladder once at one size, judges what came out, and tells what the rungs did.
 ///
 /// # Errors
 /// [`GateError`]: a wrong argument, or a compiler that is missing.
-pub fn climb<O: Judged>(
-    sim: &Sim,
-    options: &ClimbOptions,
-    progress: OnProgress<'_>,
-) -> Result<Vec<SimulatedRung>> {
+pub fn climb<O: Judged>(sim: &Sim, options: &ClimbOptions, context: &Context, progress: OnProgress<'_>) -> Result<Record> {
     let mut target = SimTarget::new(sim.clone());
     let caps = Machine::caps(&target);
     let candidates = Selection { rungs: options.rungs.clone(), ..Selection::default() }.candidates::<O>(&caps)?;
     let operator = options.operators.first().map_or(O::operators()[0], String::as_str);
     let problem = O::problem_at(operator, options.dtype, &O::point_of_size(options.n))?;
-    let plans: Vec<_> = candidates
-        .iter()
-        .map(|candidate| candidate.plan(&problem, &caps, Tuning { block: options.block.unwrap_or(0) }))
-        .collect();
+    let tuning = Tuning { block: options.block.unwrap_or(0) };
+    let plans: Vec<_> = candidates.iter().map(|candidate| candidate.plan(&problem, &caps, tuning)).collect();
     sim.precompile(plans.iter().flatten().filter_map(|plan| plan.program.as_ref()))?;
     let evidence = Evidence::new(&problem, options.seed)?;
-    let mut rungs = vec![];
+    let mut record = context.record::<O>(Kind::Counted, &target, options.seed);
     for ((candidate, plan), done) in candidates.iter().zip(plans).zip(0..) {
         progress(Progress { done, total: candidates.len() as u64, what: format!("{}: {problem}", candidate.name()) });
-        let mut rung = SimulatedRung {
-            rung: candidate.name(),
-            report: None,
-            agreement: Agreement::default(),
-            not_claimed: None,
-            failure: None,
-        };
+        let mut rung = Counted { rung: candidate.name(), ..Counted::default() };
         target.last = None;
-        let judged = match plan {
-            Err(Error::NotClaimed { why, .. }) => {
-                rung.not_claimed = Some(why);
-                rungs.push(rung);
-                continue;
+        let judged = plan.map_err(GateError::from).and_then(|plan| judge_once(&mut target, &plan, &evidence));
+        match (judged, target.last.take()) {
+            (Ok(agreement), Some(report)) => {
+                rung.verified = true;
+                rung.error_and_bound = Some((agreement.error, agreement.bound));
+                rung.figures = figures(&report);
+                rung.lines = report.launches.iter().max_by_key(|launch| launch.threads()).map(lines).unwrap_or_default();
             }
-            Err(error) => Err(error.into()),
-            Ok(plan) => judge_once(&mut target, &plan, &evidence),
-        };
-        match judged {
-            Ok(agreement) => (rung.agreement, rung.report) = (agreement, target.last.take()),
-            Err(error @ (GateError::Rejected(_) | GateError::Library(Error::Compile { .. } | Error::InvalidArgument { .. }))) => {
-                rung.failure = Some(error.to_string());
+            (Ok(_), None) => rung.why = Some("it launched nothing".into()),
+            (Err(GateError::Library(Error::NotClaimed { why, .. })), _) => rung.why = Some(why),
+            (
+                Err(error @ (GateError::Rejected(_) | GateError::Library(Error::Compile { .. } | Error::InvalidArgument { .. }))),
+                _,
+            ) => {
+                rung.why = Some(error.to_string());
             }
-            Err(other) => return Err(other),
+            (Err(other), _) => return Err(other),
         }
-        rungs.push(rung);
+        record.counted.push(rung);
     }
-    Ok(rungs)
+    Ok(record)
+}
+
+/// The figures of a program's launches ([`FIGURES`]).
+fn figures(report: &Report) -> BTreeMap<String, f64> {
+    let total = |kinds: &[Counts]| {
+        kinds.iter().fold(Count::default(), |mut sum, kind| {
+            sum.add(&report.total(*kind));
+            sum
+        })
+    };
+    let threads: u64 = report.launches.iter().map(|launch| launch.threads()).sum();
+    let ratio = |a: u64, b: u64| (a > 0 && b > 0).then(|| a as f64 / b as f64);
+    let global = total(&[Counts::GlobalLoad, Counts::GlobalStore]);
+    let (load, store) = (total(&[Counts::SharedLoad]), total(&[Counts::SharedStore]));
+    let per_thread = |kinds: &[Counts]| ratio(total(kinds).lanes, threads);
+    let value = |key: &str| match key {
+        "global_lanes" => ratio(global.lanes, global.requests),
+        "global_sectors" => ratio(global.sectors, global.requests),
+        "bytes_per_byte_asked" => ratio(32 * global.sectors, global.bytes),
+        "shared_load_lanes" => ratio(load.lanes, load.requests),
+        "shared_load_passes" => ratio(load.wavefronts, load.requests),
+        "shared_store_passes" => ratio(store.wavefronts, store.requests),
+        "global_loads" => per_thread(&[Counts::GlobalLoad]),
+        "barriers" => per_thread(&[Counts::Barrier]),
+        "shuffles" => per_thread(&[Counts::Shuffle]),
+        "votes" => per_thread(&[Counts::Vote]),
+        "atomics" => per_thread(&[Counts::GlobalAtomic, Counts::SharedAtomic]),
+        _ => None,
+    };
+    FIGURES.iter().filter_map(|figure| Some((figure.key.to_string(), value(figure.key)?))).collect()
+}
+
+fn lines(launch: &LaunchReport) -> Vec<CountedLine> {
+    let line = |((place, kind), count): (&(upsweep_sim::Place, Counts), &Count)| CountedLine {
+        line: place.to_string(),
+        kind: kind.name().into(),
+        requests: count.requests,
+        lanes: count.lanes,
+        sectors: count.sectors,
+        passes: count.wavefronts,
+        bank_conflicts: count.bank_conflicts(),
+    };
+    launch.counts.iter().map(line).collect()
 }
 
 fn no_time() -> GateError {
@@ -278,5 +297,32 @@ impl<O: Judged> Target<O> for SimTarget {
 
     fn time(&mut self, _: &Verified<O>, _: &TimingRequest) -> Result<Samples> {
         Err(no_time())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_has_a_value_where_everything_is_done() {
+        // Rung 8 loads, stores, waits, shuffles and counts blocks; votes are the scans' alone.
+        let options = ClimbOptions {
+            n: 1 << 16,
+            dtype: upsweep::types::DType::F32,
+            operators: vec![],
+            rungs: vec!["last_block".into(), "bulk_copy".into()],
+            block: None,
+            peers: vec![],
+            repeats: 1,
+            seed: 1,
+        };
+        let record = climb::<upsweep::ops::reduce::Reduce>(&Sim::new(), &options, &Context::default(), &mut |_| ()).unwrap();
+        let [last_block, bulk_copy] = &record.counted[..] else { panic!("{:?}", record.counted) };
+        assert!(last_block.verified && !last_block.lines.is_empty(), "{last_block:?}");
+        for figure in FIGURES.iter().filter(|figure| figure.key != "votes") {
+            assert!(last_block.figures.contains_key(figure.key), "{}", figure.key);
+        }
+        assert!(bulk_copy.why.as_ref().is_some_and(|why| why.starts_with(upsweep::flow::NOT_SIMULATED)), "{bulk_copy:?}");
     }
 }

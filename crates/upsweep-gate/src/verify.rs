@@ -100,6 +100,7 @@ impl Context {
             rungs: vec![],
             wrong_kernels: vec![],
             boxes: vec![],
+            counted: vec![],
         }
     }
 }
@@ -321,11 +322,7 @@ pub fn verify_plan<O: Judged>(target: &mut dyn Target<O>, plan: &Plan<O>, eviden
 /// # Errors
 /// As [`verify_plan`].
 #[cfg(feature = "sim")]
-pub(crate) fn judge_once<O: Judged>(
-    target: &mut dyn Target<O>,
-    plan: &Plan<O>,
-    evidence: &Evidence<O>,
-) -> Result<Agreement> {
+pub(crate) fn judge_once<O: Judged>(target: &mut dyn Target<O>, plan: &Plan<O>, evidence: &Evidence<O>) -> Result<Agreement> {
     let request = RunRequest::repeats(1);
     let round = &evidence.rounds[0];
     let observed = target.run(plan, &round.input, request)?;

@@ -103,7 +103,8 @@ impl HostCompiler {
             symbols.push((expression.clone(), symbol));
         }
         std::fs::write(at("kernel.cpp"), text).map_err(io)?;
-        let mut log = self.run(folder.path(), &[&self.options()[..], &["kernel.cpp", "-o", "kernel.o"]].concat()).map_err(failed)?;
+        let mut log =
+            self.run(folder.path(), &[&self.options()[..], &["kernel.cpp", "-o", "kernel.o"]].concat()).map_err(failed)?;
         // Linked without -fsanitize: the functions that it calls are the header's own.
         log += &self.run(folder.path(), &["-shared", "-o", "kernel.so", "kernel.o", "-lm"]).map_err(failed)?;
         let image = std::fs::read(at("kernel.so")).map_err(io)?;

@@ -1,7 +1,7 @@
 //! Built kernels, loaded: entries, where the block's shared variables lie, and which line a place is.
 
-use crate::engine::worker::Entry;
 use crate::engine::abi::{ENGINE, Engine};
+use crate::engine::worker::Entry;
 use addr2line::Context;
 use addr2line::gimli::{DwarfSections, EndianSlice, RunTimeEndian, SectionId};
 use libloading::Library as Handle;
@@ -73,7 +73,8 @@ impl Library {
     pub(crate) fn load(artefact: Artefact, file: &str) -> Result<Library, Error> {
         let failed = |log: String| Error::Compile { kernel: file.to_string(), target: "the simulator".into(), log };
         // The loader takes a file; once loaded it needs no name.
-        let mut stored = tempfile::Builder::new().prefix("upsweep-sim-").suffix(".so").tempfile().map_err(|e| failed(e.to_string()))?;
+        let mut stored =
+            tempfile::Builder::new().prefix("upsweep-sim-").suffix(".so").tempfile().map_err(|e| failed(e.to_string()))?;
         stored.write_all(&artefact.image).map_err(|error| failed(error.to_string()))?;
         // SAFETY: the library was built from our own text; its initialisers only touch itself.
         let handle = unsafe { Handle::new(stored.path()) }.map_err(|error| failed(error.to_string()))?;
@@ -103,11 +104,15 @@ impl Library {
         library.artefact = artefact.image;
         // SAFETY: the functions are those of `simulated.h`.
         unsafe {
-            let attach = library.handle.get::<unsafe extern "C" fn(*const Engine)>(b"upsweep_attach\0").map_err(|e| failed(e.to_string()))?;
+            let attach = library
+                .handle
+                .get::<unsafe extern "C" fn(*const Engine)>(b"upsweep_attach\0")
+                .map_err(|e| failed(e.to_string()))?;
             attach(&raw const ENGINE);
         }
         let anchor = library.anchor_function().map_err(failed)?;
-        let (base, _, bytes) = thread_local_block(anchor as usize as u64).ok_or_else(|| failed("the loader does not tell where it loaded".into()))?;
+        let (base, _, bytes) = thread_local_block(anchor as usize as u64)
+            .ok_or_else(|| failed("the loader does not tell where it loaded".into()))?;
         library.image.0 = base;
         library.shared_bytes = bytes;
         Ok(library)

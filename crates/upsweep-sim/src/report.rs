@@ -113,7 +113,9 @@ pub(crate) fn in_words(raw: &Raw, library: &Library, regions: &[Region]) -> Opti
     let what = match raw.memory {
         Memory::None => raw.verb.to_string(),
         Memory::Lanes(lanes) => match raw.kind {
-            FaultKind::AbsentLane if raw.verb == "asks" => format!("asks lane {lanes}, which takes no part: the value is undefined"),
+            FaultKind::AbsentLane if raw.verb == "asks" => {
+                format!("asks lane {lanes}, which takes no part: the value is undefined")
+            }
             _ => format!("{} {lanes:#010x}", raw.verb),
         },
         Memory::Shared(offset) => match library.variable(offset) {

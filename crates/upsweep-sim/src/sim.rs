@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 use upsweep::device::cache::Cache;
 use upsweep::device::caps::CudaCaps;
-use upsweep::flow::{Arg, Bindings, DeviceMut, DeviceRef, HostSlice, HostSliceMut, KernelFile, Launch, Op, Plan, Program, SCRATCH_ALIGNMENT, Step};
+use upsweep::flow::{
+    Arg, Bindings, DeviceMut, DeviceRef, HostSlice, HostSliceMut, KernelFile, Launch, Op, Plan, Program, SCRATCH_ALIGNMENT, Step,
+};
 use upsweep::kernels::sources;
 use upsweep::types::{DType, dispatch};
 use upsweep::{Error, Result};
@@ -214,11 +216,8 @@ impl Sim {
         // SAFETY: the addresses are of borrowed slices of so many elements, which `bind` compares with the problem, and of
         // scratch of our own; the simulator refuses stores to an input.
         unsafe {
-            let operands = O::device_operands(
-                DeviceRef::from_raw(source, from.0, from.1)?,
-                None,
-                DeviceMut::from_raw(target, to.0, to.1)?,
-            );
+            let operands =
+                O::device_operands(DeviceRef::from_raw(source, from.0, from.1)?, None, DeviceMut::from_raw(target, to.0, to.1)?);
             prepared.run(operands, scratch_at)
         }
     }
@@ -250,11 +249,7 @@ impl Sim {
 }
 
 fn unit_of(launch: &Launch, program: &Program) -> Unit {
-    Unit {
-        path: launch.kernel.file.path,
-        operator: program.operator.clone(),
-        expression: launch.kernel.expression.clone(),
-    }
+    Unit { path: launch.kernel.file.path, operator: program.operator.clone(), expression: launch.kernel.expression.clone() }
 }
 
 /// A plan with its kernels loaded and its control block, which persists between runs.
@@ -439,7 +434,8 @@ fn run_launch(launched: &Launched<'_>, library: &Library, most: u32, launch: &La
     worded.sort_by_key(|fault| (fault.place.clone(), fault.kind));
     // The compiler's copies of a line are one place.
     worded.dedup_by(|later, first| {
-        let same = (&later.place, later.kind, &later.other.as_ref().map(|o| &o.0)) == (&first.place, first.kind, &first.other.as_ref().map(|o| &o.0));
+        let same = (&later.place, later.kind, &later.other.as_ref().map(|o| &o.0))
+            == (&first.place, first.kind, &first.other.as_ref().map(|o| &o.0));
         if same {
             first.count += later.count;
         }

@@ -27,7 +27,8 @@ const EXCEPTIONS: &[(&str, u32, &str)] = &[
     ("ops/softmax/cuda/03_online_vector.cu", 52, NEXT_ROW),
 ];
 const NEXT_ROW: &str = "the next row's first reduction has a barrier of its own before what this row read is written again";
-const UP_SWEEP: &str = "the last step of the up-sweep is thread 0's alone, which goes on, and the down-sweep begins with a barrier";
+const UP_SWEEP: &str =
+    "the last step of the up-sweep is thread 0's alone, which goes on, and the down-sweep begins with a barrier";
 
 /// A plan, ready to be run on any simulator.
 struct Subject {
@@ -167,8 +168,10 @@ fn a_deleted_barrier_is_reported_and_the_kernels_as_they_are_have_no_fault() {
                 silent.push(format!("{at}: no plan comes by: {}", line.trim()));
                 continue;
             };
-            let mutant: String =
-                (1..).zip(text.lines()).map(|(n, l)| if n == number { l.replacen(order, ";", 1) } else { l.to_string() } + "\n").collect();
+            let mutant: String = (1..)
+                .zip(text.lines())
+                .map(|(n, l)| if n == number { l.replacen(order, ";", 1) } else { l.to_string() } + "\n")
+                .collect();
             let mutated = sim.replacing(path, &mutant);
             deleted += 1;
             let found = plans.iter().find_map(|plan| {

@@ -55,8 +55,8 @@ fn cuda(findings: &mut Vec<Finding>) {
 #[cfg(feature = "cuda")]
 fn cuda(findings: &mut Vec<Finding>) {
     use upsweep::Error;
-    use upsweep::device::cuda::Cuda;
     use upsweep::device::cache::Cache;
+    use upsweep::device::cuda::Cuda;
     use upsweep::device::cuda::nvrtc::Compiler;
 
     let missing = |what: &'static str, error: Error| match error {

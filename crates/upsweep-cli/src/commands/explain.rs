@@ -62,7 +62,7 @@ fn select(op: &str, name: Option<&str>, kinds: &[DeviceKind]) -> anyhow::Result<
 #[derive(Default)]
 struct Counted {
     sentence: Option<String>,
-    lines: Vec<Section>,
+    lines: Option<Section>,
     json: serde_json::Value,
 }
 
@@ -78,8 +78,7 @@ fn counters(rung: &RungFacts) -> anyhow::Result<Option<Counted>> {
     if sim.compiler().is_err() {
         return Ok(None);
     }
-    let ladder: Vec<RungFacts> =
-        ops::rungs().into_iter().filter(|one| one.op == rung.op && one.device == rung.device).collect();
+    let ladder: Vec<RungFacts> = ops::rungs().into_iter().filter(|one| one.op == rung.op && one.device == rung.device).collect();
     let position = ladder.iter().position(|one| one.number == rung.number).unwrap_or(0);
     let asked = &ladder[position.saturating_sub(1)..=position];
     let options = ClimbOptions {
@@ -92,14 +91,11 @@ fn counters(rung: &RungFacts) -> anyhow::Result<Option<Counted>> {
         repeats: 1,
         seed: 1,
     };
-    let rungs = super::of_op!(rung.op, O => upsweep_gate::sim::climb::<O>(&sim, &options, &mut |_| ()))?;
-    let (Some(last), before) = (rungs.last(), (rungs.len() > 1).then(|| &rungs[0])) else { return Ok(None) };
-    let sentence = match (&last.not_claimed, &last.failure) {
-        (Some(why), _) | (None, Some(why)) => Some(why.clone()),
-        (None, None) => before.and_then(|before| super::simulated::jump(before, last)),
-    };
-    let json = super::simulated::json(std::slice::from_ref(last));
-    Ok(Some(Counted { sentence, lines: super::simulated::lines(last), json }))
+    let record = super::of_op!(rung.op, O => upsweep_gate::sim::climb::<O>(&sim, &options, &super::context(), &mut |_| ()))?;
+    let Some(last) = record.counted.last() else { return Ok(None) };
+    let before = record.counted.first().filter(|before| before.rung != last.rung);
+    let sentence = last.why.clone().or_else(|| upsweep_gate::counted::jump(before?, last));
+    Ok(Some(Counted { sentence, lines: super::simulated::lines(last), json: serde_json::to_value(last)? }))
 }
 
 #[cfg(not(feature = "sim"))]

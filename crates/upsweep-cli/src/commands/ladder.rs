@@ -8,7 +8,11 @@ use crate::device::{Device, cuda_hint};
 use crate::failure::Failure;
 use crate::output::{Report, Section};
 use upsweep::device::caps::DeviceKind;
+#[cfg(feature = "sim")]
+use upsweep::flow::NOT_SIMULATED;
 use upsweep_gate::climb::{ClimbOptions, climb};
+#[cfg(feature = "sim")]
+use upsweep_gate::counted::Counted;
 use upsweep_gate::judged::Judged;
 use upsweep_gate::record::{Record, Row};
 
@@ -81,27 +85,39 @@ fn simulated_options<O: Judged>(args: &LadderArgs, n: u64) -> anyhow::Result<Cli
     })
 }
 
-/// The CUDA rungs, verified and counted on the simulator.
+/// The CUDA rungs, verified and counted.
+#[cfg(feature = "sim")]
+fn count(args: &LadderArgs, sim: &upsweep_sim::Sim, n: u64) -> anyhow::Result<Record> {
+    let bar = Bar::new();
+    of_op!(&args.op, O => {
+        let options = simulated_options::<O>(args, n)?;
+        anyhow::Ok(upsweep_gate::sim::climb::<O>(sim, &options, &context(), &mut |progress| bar.show(progress))?)
+    })
+}
+
+#[cfg(feature = "sim")]
+fn simulated_section(args: &LadderArgs, record: &Record, n: u64) -> Section {
+    super::simulated::ladder(&args.op, &format!("{n} elements of {}", args.dtype), &record.counted)
+}
+
+/// The ladder of `--device sim`.
 #[cfg(feature = "sim")]
 fn simulate(args: &LadderArgs, sim: &upsweep_sim::Sim) -> anyhow::Result<()> {
     if args.repeats.is_some() || !args.peer.is_empty() {
-        return Err(Failure::Usage("`--repeats` and `--peer` are for timing, and the simulator has no time; leave them out".into()).into());
+        let why = "`--repeats` and `--peer` are for timing, and the simulator has no time; leave them out";
+        return Err(Failure::Usage(why.into()).into());
     }
     let n = args.n.unwrap_or(SIM_N);
-    let bar = Bar::new();
-    let rungs = of_op!(&args.op, O => {
-        let options = simulated_options::<O>(args, n)?;
-        anyhow::Ok(upsweep_gate::sim::climb::<O>(sim, &options, &mut |progress| bar.show(progress))?)
-    })?;
-    drop(bar);
-    let section = super::simulated::ladder(&args.op, &format!("{n} elements of {}", args.dtype), &rungs);
-    let json = serde_json::json!({ "op": args.op, "device": "sim", "n": n, "rungs": super::simulated::json(&rungs) });
-    Report { sections: vec![section], json }.write(&args.output)?;
-    let failed: Vec<&str> = rungs.iter().filter(|rung| rung.failure.is_some()).map(|rung| rung.rung.as_str()).collect();
+    let record = count(args, sim, n)?;
+    Report { sections: vec![simulated_section(args, &record, n)], json: record_json(&record)? }.write(&args.output)?;
+    let ran = |rung: &&Counted| !rung.why.as_ref().is_some_and(|why| why.starts_with(NOT_SIMULATED));
+    let failed: Vec<&str> =
+        record.counted.iter().filter(ran).filter(|rung| !rung.verified).map(|rung| rung.rung.as_str()).collect();
     if failed.is_empty() {
         return Ok(());
     }
-    Err(Failure::Gate(format!("the gate refused {} of {} rungs: {}", failed.len(), rungs.len(), failed.join(", "))).into())
+    let all = record.counted.len();
+    Err(Failure::Gate(format!("the gate refused {} of {all} rungs: {}", failed.len(), failed.join(", "))).into())
 }
 
 /// The CUDA rungs on the simulator, for a machine without a GPU that has a C++ compiler. Whatever is wrong there is told by
@@ -114,15 +130,7 @@ fn beside_the_cpu(args: &LadderArgs) -> Option<Section> {
     let sim = upsweep_sim::Sim::new();
     sim.compiler().ok()?;
     let n = args.n.unwrap_or(SIM_N).min(SIM_N);
-    let bar = Bar::new();
-    let climbed = || -> anyhow::Result<_> {
-        of_op!(&args.op, O => {
-            let options = simulated_options::<O>(args, n)?;
-            anyhow::Ok(upsweep_gate::sim::climb::<O>(&sim, &options, &mut |progress| bar.show(progress))?)
-        })
-    };
-    let rungs = climbed().ok()?;
-    Some(super::simulated::ladder(&args.op, &format!("{n} elements of {}", args.dtype), &rungs))
+    Some(simulated_section(args, &count(args, &sim, n).ok()?, n))
 }
 
 #[cfg(not(feature = "sim"))]

@@ -22,8 +22,7 @@ pub(crate) struct Engine {
     dynamic_shared: unsafe extern "C" fn() -> *mut c_void,
 }
 
-pub(crate) static ENGINE: Engine =
-    Engine { access, basic_block, barrier, collective, fence, clock, coordinate, dynamic_shared };
+pub(crate) static ENGINE: Engine = Engine { access, basic_block, barrier, collective, fence, clock, coordinate, dynamic_shared };
 
 /// Makes a worker the one of this host thread, until the guard is dropped.
 pub(crate) struct Attached;

@@ -55,7 +55,12 @@ impl Fibres {
     /// # Safety
     /// `worker` must outlive the fibres, and must be this host thread's.
     unsafe fn new(worker: *mut Worker, threads: u32, entry: Entry, words: *const u64) -> std::io::Result<Fibres> {
-        let mut spare = std::mem::take(&mut *STACKS.lock().unwrap_or_else(|error| error.into_inner()));
+        // No more than it takes: what is spare is the other workers' too, and mappings are limited.
+        let mut spare = {
+            let mut stacks = STACKS.lock().unwrap_or_else(|error| error.into_inner());
+            let rest = stacks.len().saturating_sub(threads as usize);
+            stacks.split_off(rest)
+        };
         let mut fibres = Fibres { fibres: Vec::with_capacity(threads as usize) };
         for thread in 0..threads as usize {
             let stack = spare.pop().map_or_else(|| DefaultStack::new(STACK_BYTES), Ok)?;
@@ -76,7 +81,6 @@ impl Fibres {
             unsafe { (&mut *worker).stacks[thread] = (bottom, top - bottom) };
             fibres.fibres.push(Coroutine::with_stack(stack, body));
         }
-        STACKS.lock().unwrap_or_else(|error| error.into_inner()).append(&mut spare);
         Ok(fibres)
     }
 }
@@ -287,7 +291,9 @@ impl Worker {
         let (live, waiting): (u32, u32) = self
             .warps
             .iter()
-            .map(|warp| (warp.live.count_ones(), lanes_of(waits(warp)).filter(|&lane| warp.lane[lane].barrier.1 == 0).count() as u32))
+            .map(|warp| {
+                (warp.live.count_ones(), lanes_of(waits(warp)).filter(|&lane| warp.lane[lane].barrier.1 == 0).count() as u32)
+            })
             .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         if waiting == 0 || waiting < live {
             return released;

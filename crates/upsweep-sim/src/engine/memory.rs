@@ -154,10 +154,7 @@ impl SharedCell {
         let mut wrong = Ok(());
         if access.reads() && self.writer.epoch < born {
             wrong = Err(Wrong::Uninitialised);
-        } else if self.writer.epoch >= born
-            && !self.writer.is_before(now)
-            && !(self.write_was_atomic && access.is_ordered())
-        {
+        } else if self.writer.epoch >= born && !self.writer.is_before(now) && !(self.write_was_atomic && access.is_ordered()) {
             wrong = Err(race(self.writer, self.write_place, true));
         }
         if access.writes() {
@@ -345,8 +342,7 @@ impl GlobalCell {
         let before = |block: u32, moment: Moment| {
             if block == at.block { moment.is_before(at.moment) } else { known(Stamp { block, moment }) }
         };
-        let race =
-            |other_block, other, other_place, other_writes| Wrong::Race { other_place, other, other_block, other_writes };
+        let race = |other_block, other, other_place, other_writes| Wrong::Race { other_place, other, other_block, other_writes };
         let mut wrong = Ok(());
         if self.written {
             let both = self.write_was_ordered && access.is_ordered();
@@ -374,8 +370,7 @@ impl GlobalCell {
             let same_warp = self.read_block == at.block && self.reader.thread / 32 == at.moment.thread / 32;
             if self.read && !same_warp {
                 // The two latest readers of different warps are remembered.
-                (self.far_read, self.far, self.far_block, self.far_place) =
-                    (true, self.reader, self.read_block, self.read_place);
+                (self.far_read, self.far, self.far_block, self.far_place) = (true, self.reader, self.read_block, self.read_place);
             }
             (self.read, self.reader, self.read_block, self.read_place) = (true, at.moment, at.block, place);
         }

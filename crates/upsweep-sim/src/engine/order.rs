@@ -29,10 +29,18 @@ fn note(clock: &mut Clock, block: u32, moment: Moment) {
     *known = Some(match *known {
         None => moment,
         Some(known) if known.epoch != moment.epoch => {
-            if known.epoch > moment.epoch { known } else { moment }
+            if known.epoch > moment.epoch {
+                known
+            } else {
+                moment
+            }
         }
         Some(known) if known.thread / 32 == moment.thread / 32 => {
-            if known.meeting > moment.meeting { known } else { moment }
+            if known.meeting > moment.meeting {
+                known
+            } else {
+                moment
+            }
         }
         // Two threads of one epoch: rather too much is known than too little.
         Some(known) => Moment { epoch: known.epoch + 1, ..moment },
@@ -101,8 +109,7 @@ impl Knowledge {
 
     /// Whether a thread of this block knows a moment of another.
     pub(crate) fn has(&self, now: Moment, stamp: Stamp) -> bool {
-        covers(&self.block, stamp)
-            || self.pending.iter().any(|(taken, clock)| taken.is_before(now) && covers(clock, stamp))
+        covers(&self.block, stamp) || self.pending.iter().any(|(taken, clock)| taken.is_before(now) && covers(clock, stamp))
     }
 
     pub(crate) fn barrier(&mut self) {
@@ -112,7 +119,8 @@ impl Knowledge {
     }
 
     pub(crate) fn fence(&mut self, block: u32, now: Moment) {
-        let (mine, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.met).into_iter().partition(|(thread, _)| *thread == now.thread);
+        let (mine, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.met).into_iter().partition(|(thread, _)| *thread == now.thread);
         self.met = rest;
         self.pending.extend(mine.into_iter().map(|(_, clock)| (now, clock)));
         let mut clock = self.block.clone();

@@ -305,7 +305,8 @@ pub(crate) struct Loops {
 }
 
 impl Loops {
-    pub(crate) const NONE: Loops = Loops { head: [0; DEPTH], turns: [0; DEPTH], depth: 0, last: 0, limit: u32::MAX, iteration: 0 };
+    pub(crate) const NONE: Loops =
+        Loops { head: [0; DEPTH], turns: [0; DEPTH], depth: 0, last: 0, limit: u32::MAX, iteration: 0 };
 
     /// Where the last basic block began.
     pub(crate) fn last(&self) -> u32 {
@@ -354,7 +355,8 @@ impl Loops {
     fn number(&mut self) {
         let mut number = 0u32;
         for level in 0..self.depth {
-            number = (number ^ self.head[level]).wrapping_mul(0x9e37_79b1).wrapping_add(self.turns[level].wrapping_mul(0x85eb_ca6b));
+            number =
+                (number ^ self.head[level]).wrapping_mul(0x9e37_79b1).wrapping_add(self.turns[level].wrapping_mul(0x85eb_ca6b));
         }
         self.iteration = number;
     }

@@ -1,6 +1,6 @@
 //! A worker: the block that a thread of the host runs, and what its threads do.
 
-use super::faults::{Faults, FaultKind, Memory, Party, Raw, Thread};
+use super::faults::{FaultKind, Faults, Memory, Party, Raw, Thread};
 use super::memory::{Access, Contents, Moment, Region, SharedMemory, Wrong};
 use super::order::{Knowledge, Published, Stamp};
 use super::requests::{Kind, LANES, LoopEnds, Loops, Requests, Tally};
@@ -322,8 +322,7 @@ impl Worker {
                 self.knowledge.atomic(&launched.published, address, now.thread, reads, writes);
             }
             let knowledge = &self.knowledge;
-            let judged =
-                target.access(address, length, access, at, launched.number, place, |stamp| knowledge.has(now, stamp));
+            let judged = target.access(address, length, access, at, launched.number, place, |stamp| knowledge.has(now, stamp));
             if let Err(wrong) = judged {
                 self.wrong(wrong, FaultKind::GlobalRace, access, bytes, place, memory);
             }
@@ -451,21 +450,22 @@ impl Worker {
         Next::Wait
     }
 
-    pub(crate) fn collective(
-        &mut self,
-        operation: u32,
-        mask: u32,
-        value: u64,
-        argument: u32,
-        width: u32,
-        site: u64,
-    ) -> Next {
+    pub(crate) fn collective(&mut self, operation: u32, mask: u32, value: u64, argument: u32, width: u32, site: u64) -> Next {
         let place = self.place(site);
         let (warp, lane) = self.at();
         if mask >> lane & 1 == 0 {
             let thread = self.who(self.thread);
             let (kind, memory) = (FaultKind::AbsentLane, Memory::Lanes(mask));
-            self.faults.note(Raw { kind, place, thread, verb: "is left out by its mask", bytes: 0, memory, other: None, count: 1 });
+            self.faults.note(Raw {
+                kind,
+                place,
+                thread,
+                verb: "is left out by its mask",
+                bytes: 0,
+                memory,
+                other: None,
+                count: 1,
+            });
             return self.abort();
         }
         let warp = &mut self.warps[warp];

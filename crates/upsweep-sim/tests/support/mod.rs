@@ -58,12 +58,7 @@ pub(crate) fn run<O: Op>(sim: &Sim, plan: &Plan<O>, input: &mut Bytes) -> (Bytes
 }
 
 /// Runs a plan once, on the second input too where the problem has one.
-pub(crate) fn run_with<O: Op>(
-    sim: &Sim,
-    plan: &Plan<O>,
-    input: &mut Bytes,
-    second: Option<&mut Bytes>,
-) -> (Bytes, Report) {
+pub(crate) fn run_with<O: Op>(sim: &Sim, plan: &Plan<O>, input: &mut Bytes, second: Option<&mut Bytes>) -> (Bytes, Report) {
     let (from, to) = (plan.problem.input(), plan.problem.output());
     let mut output = Bytes::new((to.len * to.dtype.size()) as usize, 0xa5);
     let mut scratch = Bytes::new(plan.scratch_bytes() as usize, 0xa5);
@@ -72,9 +67,9 @@ pub(crate) fn run_with<O: Op>(
     let report = unsafe {
         let operands = O::device_operands(
             DeviceRef::from_raw(input.address(), from.len, from.dtype).unwrap(),
-            second.zip(plan.problem.second_input()).map(|(bytes, operand)| {
-                DeviceRef::from_raw(bytes.address(), operand.len, operand.dtype).unwrap()
-            }),
+            second
+                .zip(plan.problem.second_input())
+                .map(|(bytes, operand)| DeviceRef::from_raw(bytes.address(), operand.len, operand.dtype).unwrap()),
             DeviceMut::from_raw(output.address(), to.len, to.dtype).unwrap(),
         );
         prepared.run(operands, (scratch.address(), scratch.len as u64)).unwrap()
