@@ -578,6 +578,7 @@ mod tests {
             rungs: vec![],
             wrong_kernels: vec![],
             boxes: vec![],
+            counted: vec![],
         }
     }
 

@@ -45,6 +45,9 @@ pub struct Counted {
     pub rung: String,
     /// Its results were right, and it had no fault.
     pub verified: bool,
+    /// It is not for the problem, or uses what the simulator has not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_claimed: bool,
     /// Figures by [`Figure::key`]; what a rung does not do is missing.
     #[serde(default)]
     pub figures: BTreeMap<String, f64>,

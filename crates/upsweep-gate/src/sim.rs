@@ -162,7 +162,9 @@ pub fn climb<O: Judged>(sim: &Sim, options: &ClimbOptions, context: &Context, pr
                 rung.lines = report.launches.iter().max_by_key(|launch| launch.threads()).map(lines).unwrap_or_default();
             }
             (Ok(_), None) => rung.why = Some("it launched nothing".into()),
-            (Err(GateError::Library(Error::NotClaimed { why, .. })), _) => rung.why = Some(why),
+            (Err(GateError::Library(Error::NotClaimed { why, .. })), _) => {
+                (rung.not_claimed, rung.why) = (true, Some(why));
+            }
             (
                 Err(error @ (GateError::Rejected(_) | GateError::Library(Error::Compile { .. } | Error::InvalidArgument { .. }))),
                 _,
@@ -253,9 +255,10 @@ impl<O: Judged> Target<O> for SimTarget {
             };
             let from = plan.problem.input();
             let second = match (plan.problem.second_input(), input.second()) {
-                // SAFETY: the second input has the problem's elements and outlives the run.
                 (Some(asked), Some(second)) => {
-                    Some(unsafe { DeviceRef::from_raw(second.bytes().as_ptr() as u64, asked.len, asked.dtype) }?)
+                    let address = second.bytes().as_ptr() as u64;
+                    // SAFETY: the second input has the problem's elements and outlives the run.
+                    Some(unsafe { DeviceRef::from_raw(address, asked.len, asked.dtype) }?)
                 }
                 _ => None,
             };

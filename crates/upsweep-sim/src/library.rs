@@ -245,7 +245,7 @@ fn thread_local_block(address: u64) -> Option<(u64, u64, u64)> {
         let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
         // SAFETY: the loader's table has so many headers.
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-        let base = info.dlpi_addr as u64;
+        let base = info.dlpi_addr;
         let holds = |header: &libc::Elf64_Phdr| {
             header.p_type == libc::PT_LOAD && search.address.wrapping_sub(base + header.p_vaddr) < header.p_memsz
         };

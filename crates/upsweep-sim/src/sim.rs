@@ -125,7 +125,9 @@ impl Sim {
     /// # Errors
     /// [`Error::Unavailable`] without a compiler; [`Error::Compile`].
     pub fn precompile<'a>(&self, programs: impl IntoIterator<Item = &'a Program>) -> Result<()> {
-        let mut files: BTreeMap<(&'static str, Option<Arc<str>>), (KernelFile, Vec<String>)> = BTreeMap::new();
+        /// A file with a user operator, if there is one.
+        type Source = (&'static str, Option<Arc<str>>);
+        let mut files: BTreeMap<Source, (KernelFile, Vec<String>)> = BTreeMap::new();
         {
             let known = self.libraries();
             for program in programs {

@@ -8,8 +8,6 @@ use crate::device::{Device, cuda_hint};
 use crate::failure::Failure;
 use crate::output::{Report, Section};
 use upsweep::device::caps::DeviceKind;
-#[cfg(feature = "sim")]
-use upsweep::flow::NOT_SIMULATED;
 use upsweep_gate::climb::{ClimbOptions, climb};
 #[cfg(feature = "sim")]
 use upsweep_gate::counted::Counted;
@@ -110,7 +108,7 @@ fn simulate(args: &LadderArgs, sim: &upsweep_sim::Sim) -> anyhow::Result<()> {
     let n = args.n.unwrap_or(SIM_N);
     let record = count(args, sim, n)?;
     Report { sections: vec![simulated_section(args, &record, n)], json: record_json(&record)? }.write(&args.output)?;
-    let ran = |rung: &&Counted| !rung.why.as_ref().is_some_and(|why| why.starts_with(NOT_SIMULATED));
+    let ran = |rung: &&Counted| !rung.not_claimed;
     let failed: Vec<&str> =
         record.counted.iter().filter(ran).filter(|rung| !rung.verified).map(|rung| rung.rung.as_str()).collect();
     if failed.is_empty() {

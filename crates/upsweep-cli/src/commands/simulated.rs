@@ -18,6 +18,7 @@ pub(super) fn ladder(op: &str, what: &str, rungs: &[Counted]) -> Section {
         cells.push(match &rung.why {
             _ if rung.verified => "verified".into(),
             Some(why) if why.starts_with(NOT_SIMULATED) => NOT_SIMULATED.into(),
+            _ if rung.not_claimed => "not claimed".into(),
             _ => "refused".into(),
         });
         section.rows.push(cells);

@@ -161,8 +161,8 @@ unsafe fn run_block(worker: *mut Worker, fibres: &mut [Fibre], launched: &Launch
 unsafe fn run_warp(worker: *mut Worker, index: usize, fibres: &mut [Fibre]) {
     loop {
         loop {
-            // SAFETY: no fibre runs here; the reference ends before one does.
             let lane = {
+                // SAFETY: no fibre runs here; the reference ends before one does.
                 let worker = unsafe { &mut *worker };
                 let ready = worker.warps[index].ready;
                 if worker.launched().aborted.load(Ordering::Relaxed) {

@@ -224,6 +224,17 @@ pub(crate) enum Contents {
     Nothing,
 }
 
+/// An access of global memory by a thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Accessed {
+    pub(crate) access: Access,
+    pub(crate) at: Stamp,
+    /// Number of the launch.
+    pub(crate) launch: u32,
+    /// Where in the kernel.
+    pub(crate) place: u32,
+}
+
 /// A range of global memory that a launch may use.
 pub(crate) struct Region {
     pub(crate) name: String,
@@ -297,12 +308,10 @@ impl Region {
         &self,
         address: u64,
         bytes: u64,
-        access: Access,
-        at: Stamp,
-        launch: u32,
-        place: u32,
+        accessed: Accessed,
         known: impl Fn(Stamp) -> bool,
     ) -> Result<(), Wrong> {
+        let access = accessed.access;
         if self.cells.is_empty() {
             return Ok(());
         }
@@ -319,7 +328,7 @@ impl Region {
                     word.fetch_or(bit, Ordering::Relaxed);
                 }
             }
-            let found = self.cells[index].with(|cell| cell.access(access, at, launch, place, &known));
+            let found = self.cells[index].with(|cell| cell.access(accessed, &known));
             wrong = wrong.and(found);
         }
         wrong
@@ -328,14 +337,8 @@ impl Region {
 
 impl GlobalCell {
     #[inline]
-    fn access(
-        &mut self,
-        access: Access,
-        at: Stamp,
-        launch: u32,
-        place: u32,
-        known: &impl Fn(Stamp) -> bool,
-    ) -> Result<(), Wrong> {
+    fn access(&mut self, accessed: Accessed, known: &impl Fn(Stamp) -> bool) -> Result<(), Wrong> {
+        let Accessed { access, at, launch, place } = accessed;
         if self.launch != launch {
             *self = GlobalCell { launch, ..GlobalCell::default() };
         }
@@ -450,12 +453,16 @@ mod tests {
     fn global_memory_between_blocks() {
         let region = Region::new("output".into(), 64, 64, Contents::Nothing, 4, 4);
         let at = |block, epoch, thread| Stamp { block, moment: moment(epoch, thread, 0) };
-        let go = |access, at, launch| region.access(64, 4, access, at, launch, 9, |_| false);
+        let go = |access, at, launch| region.access(64, 4, Accessed { access, at, launch, place: 9 }, |_| false);
         assert_eq!(go(Access::Load, at(0, 0, 0), 1), Err(Wrong::Uninitialised));
         assert_eq!(go(Access::Store, at(0, 1, 0), 1), Ok(()));
         assert!(race(go(Access::Load, at(1, 0, 0), 1)));
         assert!(race(go(Access::OrderedLoad, at(1, 0, 0), 1)), "one side alone is not enough");
-        assert_eq!(region.access(64, 4, Access::Load, at(1, 0, 0), 1, 9, |_| true), Ok(()), "what is known is ordered");
+        assert_eq!(
+            region.access(64, 4, Accessed { access: Access::Load, at: at(1, 0, 0), launch: 1, place: 9 }, |_| true),
+            Ok(()),
+            "what is known is ordered"
+        );
         assert_eq!(go(Access::Load, at(1, 0, 0), 2), Ok(()), "launches are ordered");
         assert!(race(go(Access::Store, at(2, 0, 0), 2)));
         assert_eq!(go(Access::OrderedStore, at(0, 0, 0), 3), Ok(()));

@@ -1,7 +1,7 @@
 //! A worker: the block that a thread of the host runs, and what its threads do.
 
 use super::faults::{FaultKind, Faults, Memory, Party, Raw, Thread};
-use super::memory::{Access, Contents, Moment, Region, SharedMemory, Wrong};
+use super::memory::{Access, Accessed, Contents, Moment, Region, SharedMemory, Wrong};
 use super::order::{Knowledge, Published, Stamp};
 use super::requests::{Kind, LANES, LoopEnds, Loops, Requests, Tally};
 use corosensei::Yielder;
@@ -322,7 +322,8 @@ impl Worker {
                 self.knowledge.atomic(&launched.published, address, now.thread, reads, writes);
             }
             let knowledge = &self.knowledge;
-            let judged = target.access(address, length, access, at, launched.number, place, |stamp| knowledge.has(now, stamp));
+            let accessed = Accessed { access, at, launch: launched.number, place };
+            let judged = target.access(address, length, accessed, |stamp| knowledge.has(now, stamp));
             if let Err(wrong) = judged {
                 self.wrong(wrong, FaultKind::GlobalRace, access, bytes, place, memory);
             }
@@ -332,7 +333,7 @@ impl Worker {
                 _ => Kind::GlobalAtomic,
             }
         };
-        if bytes.is_power_of_two() && address % length != 0 {
+        if bytes.is_power_of_two() && !address.is_multiple_of(length) {
             self.fault(FaultKind::Misaligned, access, bytes, place, Memory::None, None);
         }
         self.steps = 0;

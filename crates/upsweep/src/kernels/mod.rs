@@ -16,7 +16,7 @@ pub const HEADERS: [(&str, &str); 5] = [
 
 /// The files whose texts are compiled for a kernel file, in their order: the shared headers, the struct of a user operator where
 /// there is one ([`crate::flow::Program::operator`]), then the file.
-pub fn sources<'a>(file: KernelFile, operator: Option<&'a str>) -> impl Iterator<Item = (&'a str, &'a str)> {
+pub fn sources(file: KernelFile, operator: Option<&str>) -> impl Iterator<Item = (&str, &str)> {
     let operator = operator.map(|text| ("a user operator", text));
     HEADERS.into_iter().chain(operator).chain([(file.path, file.text)])
 }
