@@ -4,7 +4,6 @@ mod support;
 
 use std::time::Instant;
 use support::{Bytes, plan_of, run};
-use upsweep::flow::Op;
 use upsweep::ops::reduce::{Reduce, ReduceProblem};
 use upsweep::types::{DType, Operator};
 use upsweep_sim::{Kind, Sim};
@@ -48,5 +47,16 @@ fn every_simulated_rung_adds_a_million_and_has_no_fault() {
         assert_eq!(f64::from(output.as_of::<f32>()[0]), expected, "{}", plan.rung.name);
         assert_eq!(report.faults().count(), 0, "{}", plan.rung.name);
     }
-    let _ = Reduce::ladder();
+}
+
+/// Rung 5b takes the greatest by compare and swap, which begins with a volatile read: relaxed, and no race.
+#[test]
+fn a_volatile_read_of_global_memory_is_a_relaxed_one() {
+    let sim = Sim::new();
+    let values: Vec<f32> = (0..5000).map(|i| ((i * 7) % 640) as f32).collect();
+    let problem = ReduceProblem::whole(Operator::Max, DType::F32, 5000).unwrap();
+    let plan = plan_of::<Reduce>(&sim, &problem, "5b");
+    let (mut output, report) = run::<Reduce>(&sim, &plan, &mut Bytes::of(&values));
+    let faults: Vec<String> = report.faults().map(ToString::to_string).collect();
+    assert_eq!((output.as_of::<f32>()[0], faults), (639.0, vec![]));
 }
