@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
+use upsweep::device::cache::{Artefact, Cache};
 use upsweep::device::caps::{Caps, CudaCaps, DeviceKind};
-use upsweep::device::cuda::cache::Cache;
-use upsweep::device::cuda::nvrtc::{self, Artefact, Compiler};
+use upsweep::device::cuda::nvrtc::{self, Compiler};
 use upsweep::flow::{KernelFile, Plan, Rung, Step, Tuning};
+use upsweep::kernels::full_source;
 use upsweep::ops::reduce::{self, ReduceProblem};
 use upsweep::ops::scan::{self, Scan, ScanOptions, ScanProblem};
 use upsweep::ops::user::{State, UserOperator};
@@ -28,8 +29,9 @@ const VERSION: &str = "13.0.88";
 /// others a pairwise covering set is; `--all` compiles everything in full.
 const HELD: &str = "sm_90a";
 
-/// A target whose machine code is made from the covering set alone: what the kernels use of it is what sm_80 has.
-const AS_SM_80: &str = "sm_89";
+/// The targets of which every variant becomes machine code: the oldest, whose code has least of what the kernels use, and the
+/// one that is held. Of the others the covering set does; `--all` compiles everything in full.
+const IN_FULL: [&str; 2] = ["sm_75", HELD];
 
 /// How far a variant is compiled: every one for every target, as far as CI's time allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,7 +130,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let shipped = shipped(&device, &every, &picked, options.all);
         let depth = |expression: &String, variant: &Variant| match (shipped.contains_key(expression), variant.other_block) {
             (true, _) => Depth::Shipped,
-            (false, false) if options.all || device.target() != AS_SM_80 => Depth::MachineCode,
+            (false, false) if options.all || IN_FULL.contains(&device.target().as_str()) => Depth::MachineCode,
             (false, _) => Depth::FrontEnd,
         };
         let mut words = Vec::new();
@@ -222,7 +224,7 @@ fn batches(device: &CudaCaps, depth: Depth, kernels: impl Iterator<Item = (Kerne
     }
     let mut jobs = Vec::new();
     for (path, (file, expressions)) in by_file {
-        let source: Arc<str> = nvrtc::full_source(file, None).into();
+        let source: Arc<str> = full_source(file, None).into();
         jobs.extend(expressions.chunks(depth.batch()).map(|part| Job {
             target: device.target(),
             path: path.to_string(),
@@ -242,7 +244,7 @@ fn state_sizes(device: &CudaCaps) -> Job {
     let mut sizes = Vec::new();
     upsweep::for_each_op!(O => sizes.extend(<O as upsweep_gate::judged::Judged>::state_sizes()));
     let text: String = sizes.into_iter().map(assertion).collect();
-    let mut source = nvrtc::full_source(KernelFile::cuda("state_sizes.cu", ""), None);
+    let mut source = full_source(KernelFile::cuda("state_sizes.cu", ""), None);
     source.push_str(&text);
     source.push_str("extern \"C\" __global__ void state_sizes() {}\n");
     let expressions = vec!["state_sizes".to_string()];
@@ -278,7 +280,7 @@ fn kernels_of<T: Element, S: State, R: Element>(operator: &UserOperator<T, S, R>
     let job = |(path, (file, expressions)): (&str, (KernelFile, BTreeSet<String>))| Job {
         target: device.target(),
         path: format!("{path} with operator {}", operator.name()),
-        source: nvrtc::full_source(file, operator.device_source()).into(),
+        source: full_source(file, operator.device_source()).into(),
         depth,
         expressions: expressions.into_iter().collect(),
     };
@@ -335,7 +337,7 @@ fn usages(job: &Job, artefact: &Artefact) -> Result<Vec<(String, Usage)>> {
     if job.depth == Depth::FrontEnd {
         return Ok(artefact.symbols.iter().map(|(expression, _)| (expression.clone(), Usage::default())).collect());
     }
-    if artefact.cubin.is_empty() {
+    if artefact.image.is_empty() {
         bail!("the compiler returned no cubin");
     }
     let entries: BTreeMap<String, Usage> = ptxas::parse(&artefact.log)?.into_iter().map(|e| (e.symbol, e.usage)).collect();
@@ -423,9 +425,9 @@ mod tests {
         let job = Job { target: "sm_90a".into(), path: "x.cu".into(), source: "".into(), depth: Depth::Shipped, expressions };
         let symbols = vec![("k<1>".to_string(), "_Z1k".to_string())];
         let log = "ptxas info    : Compiling entry function '_Z1k' for 'sm_90a'\nptxas info    : Function properties for _Z1k\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\nptxas info    : Used 9 registers\n";
-        let artefact = Artefact { cubin: vec![1], symbols, log: log.into() };
+        let artefact = Artefact { image: vec![1], symbols, log: log.into() };
         assert_eq!(usages(&job, &artefact).unwrap(), [("k<1>".to_string(), Usage { registers: 9, ..Usage::default() })]);
-        assert!(usages(&job, &Artefact { cubin: vec![], ..artefact.clone() }).is_err());
+        assert!(usages(&job, &Artefact { image: vec![], ..artefact.clone() }).is_err());
         assert!(usages(&job, &Artefact { log: String::new(), ..artefact.clone() }).is_err());
         assert!(usages(&job, &Artefact { symbols: vec![], ..artefact }).is_err());
     }

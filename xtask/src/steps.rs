@@ -13,8 +13,10 @@ const STEPS: &[Step] = &[
     ("clippy: the workspace", || clippy(&["--workspace"])),
     ("clippy: upsweep without features", || clippy(&["-p", "upsweep", "--no-default-features"])),
     ("clippy: upsweep, CPU only", || clippy(&["-p", "upsweep", "--no-default-features", "--features", "cpu"])),
+    ("clippy: the command without CUDA", || clippy(&["-p", "upsweep-cli", "--no-default-features", "--features", "sim"])),
     ("clippy: upsweep, CUDA only", || clippy(&["-p", "upsweep", "--no-default-features", "--features", "cuda"])),
     ("tests", tests),
+    ("the CUDA rungs on the simulator", simulated),
     ("documentation", documentation),
     ("packages", packages),
     ("example: candle", candle),
@@ -110,9 +112,28 @@ fn tests() -> Result<()> {
     Ok(())
 }
 
+/// In the profile of the tests, which has built everything already.
+fn simulated() -> Result<()> {
+    let command = ["run", "--quiet", "--profile", "test", "-p", "upsweep-cli", "--bin", "upsweep", "--"];
+    cargo(&[&command[..], &["verify", "--device", "sim", "--cases", "quick", "--seed", "1"]].concat())
+}
+
 fn documentation() -> Result<()> {
     // The binary has the library's name, so their pages would overwrite each other: libraries, then nothing else.
-    let arguments = ["doc", "--quiet", "--no-deps", "--lib", "-p", "upsweep", "-p", "upsweep-gate", "--features", "upsweep/cuda"];
+    let arguments = [
+        "doc",
+        "--quiet",
+        "--no-deps",
+        "--lib",
+        "-p",
+        "upsweep",
+        "-p",
+        "upsweep-sim",
+        "-p",
+        "upsweep-gate",
+        "--features",
+        "upsweep/cuda",
+    ];
     let mut command = command(&arguments);
     command.env("RUSTDOCFLAGS", "-D warnings");
     finish(command, &arguments)
@@ -130,10 +151,23 @@ fn candle() -> Result<()> {
 }
 
 fn packages() -> Result<()> {
-    // `upsweep` is also built from its package. The two above it are packaged in the same call, so that their
+    // `upsweep` is also built from its package. The three above it are packaged in the same call, so that their
     // dependency on the version in this tree resolves; their build would repeat what clippy and the tests did.
     cargo(&["package", "--quiet", "--allow-dirty", "-p", "upsweep"])?;
-    let all = ["package", "--quiet", "--allow-dirty", "--no-verify", "-p", "upsweep", "-p", "upsweep-gate", "-p", "upsweep-cli"];
+    let all = [
+        "package",
+        "--quiet",
+        "--allow-dirty",
+        "--no-verify",
+        "-p",
+        "upsweep",
+        "-p",
+        "upsweep-sim",
+        "-p",
+        "upsweep-gate",
+        "-p",
+        "upsweep-cli",
+    ];
     cargo(&all)?;
     let mut made: Vec<String> = std::fs::read_dir(paths::target().join("package"))?
         .flatten()

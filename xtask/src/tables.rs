@@ -12,6 +12,7 @@ use upsweep::device::caps::DeviceKind;
 use upsweep::flow::{Expect, Forms, RungFacts};
 use upsweep::ops;
 use upsweep::types::{DType, Kind as Number, Operator, OutputType};
+use upsweep_gate::counted::{FIGURES, in_words, jump};
 use upsweep_gate::findings::{Behind, CLIFF, Cliff};
 use upsweep_gate::record::{Kind, Record, Row};
 
@@ -475,6 +476,7 @@ fn page(rung: &RungFacts, records: &Records) -> String {
         ("Why it helps", explain.helps.to_string()),
         ("Cost", explain.cost.to_string()),
         ("Measured", figure(rung, records)),
+        ("Counted", counted(rung, records)),
         ("Claims", claims(rung)),
         ("Results", determinism.to_string()),
         ("The gate expects", expected),
@@ -487,6 +489,24 @@ fn page(rung: &RungFacts, records: &Records) -> String {
         text.push_str(&format!("The kernel, `crates/upsweep/src/{}`:\n\n```{language}\n{}```\n", file.path, file.text));
     }
     text
+}
+
+/// What the simulator counted of a CUDA rung, against the rung before; a page of a CPU rung says that there is nothing.
+fn counted(rung: &RungFacts, records: &Records) -> String {
+    if rung.device == DeviceKind::Cpu {
+        return "the simulator runs CUDA rungs".into();
+    }
+    let Some((path, record)) = records.last(rung.op, Kind::Counted, "sim", None) else { return NOT_MEASURED.into() };
+    let Some(position) = record.counted.iter().position(|one| one.rung == rung.full_name()) else { return NOT_MEASURED.into() };
+    let one = &record.counted[position];
+    if let Some(why) = &one.why {
+        return why.clone();
+    }
+    let all = FIGURES.iter().filter_map(|figure| Some(format!("{} {}", figure.words, in_words(*one.figures.get(figure.key)?))));
+    let all = all.collect::<Vec<_>>().join(", ");
+    let before = record.counted[..position].iter().rev().find(|before| before.verified);
+    let jump = before.and_then(|before| jump(before, one)).unwrap_or_default();
+    format!("{jump} All in all: {all} (`{path}`).").trim_start().to_string()
 }
 
 /// The list of an operation's rungs, with a line each.
@@ -558,6 +578,7 @@ mod tests {
             rungs: vec![],
             wrong_kernels: vec![],
             boxes: vec![],
+            counted: vec![],
         }
     }
 

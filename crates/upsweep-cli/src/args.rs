@@ -75,7 +75,8 @@ pub enum Format {
 /// Which device.
 #[derive(Debug, Clone, Args)]
 pub struct DeviceArgs {
-    /// cpu, cuda, cuda:INDEX, or auto (CUDA if there is a device, else the CPU)
+    /// cpu, cuda, cuda:INDEX, sim (the CUDA rungs on this machine's processor, counted and searched for faults, without a time),
+    /// or auto (CUDA if there is a device, else the CPU)
     #[arg(long, default_value = "auto", value_name = "DEVICE")]
     pub device: DeviceChoice,
 }
@@ -89,6 +90,8 @@ pub enum DeviceChoice {
     Cpu,
     /// The CUDA device of this index.
     Cuda(usize),
+    /// The simulator.
+    Sim,
 }
 
 impl FromStr for DeviceChoice {
@@ -97,12 +100,13 @@ impl FromStr for DeviceChoice {
         match text {
             "auto" => Ok(DeviceChoice::Auto),
             "cpu" => Ok(DeviceChoice::Cpu),
+            "sim" => Ok(DeviceChoice::Sim),
             "cuda" => Ok(DeviceChoice::Cuda(0)),
             _ => {
                 let index = text.strip_prefix("cuda:").and_then(|i| i.parse().ok());
                 index
                     .map(DeviceChoice::Cuda)
-                    .ok_or_else(|| format!("`{text}` is not a device; allowed are cpu, cuda, cuda:INDEX, auto"))
+                    .ok_or_else(|| format!("`{text}` is not a device; allowed are cpu, cuda, cuda:INDEX, sim, auto"))
             }
         }
     }
@@ -113,6 +117,7 @@ impl fmt::Display for DeviceChoice {
         match self {
             DeviceChoice::Auto => f.write_str("auto"),
             DeviceChoice::Cpu => f.write_str("cpu"),
+            DeviceChoice::Sim => f.write_str("sim"),
             DeviceChoice::Cuda(index) => write!(f, "cuda:{index}"),
         }
     }
@@ -195,6 +200,10 @@ pub struct VerifyArgs {
     /// Only cases of this operator
     #[arg(long)]
     pub operator: Option<String>,
+    /// On the simulator, a changed copy of a kernel file (known by its name, for instance 02_sequential.cu) in place of the
+    /// shipped one; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub source: Vec<PathBuf>,
     /// Leave the wrong kernels out: for memory checkers, which would rightly complain about them
     #[arg(long)]
     pub no_wrong_kernels: bool,

@@ -487,3 +487,44 @@ fn compare_finds_a_regression() {
     assert_eq!(code, 2);
     assert!(err.contains("schema 99"), "{err}");
 }
+
+/// The learner's path: a rung is verified, a barrier is deleted in a scratch copy, and the fault is told by line.
+#[cfg(all(feature = "sim", target_os = "linux"))]
+#[test]
+fn a_deleted_barrier_is_told_by_line_and_thread() {
+    const SHIPPED: &str = include_str!("../../upsweep/src/ops/reduce/cuda/02_sequential.cu");
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("02_sequential.cu");
+    let source = copy.to_str().unwrap();
+    let asked =
+        ["verify", "reduce/2", "--device", "sim", "--operator", "sum", "--dtype", "f32", "--no-wrong-kernels", "--source"];
+    let verify = |text: String| {
+        std::fs::write(&copy, text).unwrap();
+        outcome(&[&asked[..], &[source]].concat())
+    };
+    let (code, out, err) = verify(SHIPPED.into());
+    assert_eq!(code, 0, "{out}{err}");
+    let inside_the_loop = SHIPPED.rfind("    __syncthreads();").unwrap();
+    let (code, out, _) =
+        verify(SHIPPED[..inside_the_loop].to_string() + &SHIPPED[inside_the_loop..].replacen("__syncthreads();", "", 1));
+    assert_eq!(code, 1, "{out}");
+    assert!(out.contains("02_sequential.cu:17: race in shared memory: thread "), "{out}");
+    let (code, _, err) = outcome(&["verify", "reduce/2", "--device", "cpu", "--source", source]);
+    assert!(code == 2 && err.contains("--device sim"), "{code} {err}");
+}
+
+#[cfg(all(feature = "sim", target_os = "linux"))]
+#[test]
+fn the_simulator_counts_and_never_times() {
+    let record = json(&["ladder", "reduce", "--device", "sim", "--n", "2^14", "--seed", "7"]);
+    assert_eq!((record["kind"].as_str(), record["device"]["kind"].as_str()), (Some("counted"), Some("sim")));
+    assert_eq!(record["rows"].as_array().map(Vec::len), Some(0), "a row has a time");
+    let rung = |name: &str| record["counted"].as_array().unwrap().iter().find(|one| one["rung"] == name).unwrap().clone();
+    assert!(rung("1-non_divergent")["figures"]["shared_load_passes"].as_f64() > Some(3.0), "banks conflict");
+    assert_eq!(rung("2-sequential")["figures"]["shared_load_passes"].as_f64(), Some(1.0));
+    assert!(rung("10-bulk_copy")["why"].as_str().unwrap().starts_with("not simulated"));
+    for command in [&["bench", "reduce"][..], &["checklist"]] {
+        let (code, _, err) = outcome(&[command, &["--device", "sim"]].concat());
+        assert!(code == 2 && err.contains("no time"), "{code} {err}");
+    }
+}

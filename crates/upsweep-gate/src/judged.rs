@@ -77,7 +77,7 @@ pub trait Judged: Op {
     fn wrong_on_cpu() -> Vec<Candidate<Self>>;
 
     /// The CUDA forms of the faults.
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", feature = "sim"))]
     fn wrong_on_cuda() -> Vec<Candidate<Self>>;
 
     /// The right answers for an input, and the second one where the problem has it, with their bounds.

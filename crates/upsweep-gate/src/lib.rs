@@ -25,6 +25,7 @@ pub mod checklist;
 pub mod climb;
 pub mod comparator;
 pub mod compare;
+pub mod counted;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -38,6 +39,8 @@ pub mod points;
 pub mod record;
 pub mod reduce;
 pub mod scan;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod softmax;
 pub mod statistics;
 pub mod target;

@@ -2,6 +2,7 @@
 //!
 //! Everything the command prints is in its record, so a table can be made again without the device.
 
+use crate::counted::Counted;
 use crate::findings::Findings;
 use crate::goals::Figure;
 use crate::points::Point;
@@ -9,6 +10,7 @@ use crate::statistics::Spread;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use upsweep::flow::NOT_SIMULATED;
 
 /// The schema's version. A reader refuses any other.
 pub const SCHEMA: u32 = 1;
@@ -31,6 +33,8 @@ pub enum Kind {
     Checklist,
     /// Other libraries beside ours.
     Peers,
+    /// What the simulator counted of every rung at one size.
+    Counted,
 }
 
 /// One run.
@@ -80,6 +84,9 @@ pub struct Record {
     /// The document's boxes.
     #[serde(default)]
     pub boxes: Vec<ChecklistBox>,
+    /// What the simulator counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counted: Vec<Counted>,
 }
 
 /// The machine.
@@ -318,7 +325,8 @@ pub struct VerifySummary {
 pub struct RungSummary {
     /// `number-name`.
     pub rung: String,
-    /// `passed`, `failed`, `unverified` (no case was for it), or `not claimed` (nor is the operator or dtype asked for).
+    /// `passed`, `failed`, `unverified` (no case was for it), `not claimed` (nor is the operator or dtype asked for),
+    /// or `not simulated` (it uses what the simulator has not).
     pub verdict: String,
     /// Right.
     pub passed: u64,
@@ -340,7 +348,7 @@ pub struct RungSummary {
 impl RungSummary {
     /// It passed, or is not for what was asked.
     pub fn is_right(&self) -> bool {
-        matches!(self.verdict.as_str(), "passed" | "not claimed")
+        matches!(self.verdict.as_str(), "passed" | "not claimed" | NOT_SIMULATED)
     }
 }
 
@@ -494,6 +502,7 @@ pub(crate) mod tests {
             rungs: vec![],
             wrong_kernels: vec![],
             boxes: vec![],
+            counted: vec![],
         }
     }
 

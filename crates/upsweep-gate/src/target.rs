@@ -5,7 +5,7 @@ use crate::error::{GateError, Result};
 use crate::judged::{Huge, Judged, Traffic};
 use crate::points::Placement;
 use crate::record::{Ceiling, Device, HostCost, Peak, Row};
-use crate::verify::Verified;
+use crate::verify::{DETERMINISM_RUNS, Verified};
 use rayon::prelude::*;
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -48,6 +48,26 @@ pub trait Machine {
     /// claimed.
     fn runs_in_place(&self) -> bool {
         false
+    }
+
+    /// Runs of a case: one for each poison of outputs, unless the device sees itself what was not written.
+    fn case_runs(&self) -> u32 {
+        POISONS.len() as u32
+    }
+
+    /// Runs that are compared bit by bit where a rung claims determinism.
+    fn determinism_runs(&self) -> u32 {
+        DETERMINISM_RUNS
+    }
+
+    /// Why quick cases of tens of thousands of rows are left out, if they are.
+    fn leaves_many_rows_out(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Why a fault, by its name, cannot show on this device though it has the form; such a form is skipped.
+    fn cannot_show(&self, _fault: &str) -> Option<&'static str> {
+        None
     }
 
     /// Measures the best known plain read, or copy, that moves `bytes` bytes in all, now.
@@ -154,6 +174,8 @@ pub struct Observed {
     pub input_unchanged: bool,
     /// What the device error word said.
     pub device_error: Option<String>,
+    /// What the device saw the kernel do wrong, whatever came out of it (the simulator).
+    pub faults: Vec<String>,
 }
 
 /// How [`Target::time`] times.

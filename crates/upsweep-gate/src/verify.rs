@@ -12,15 +12,12 @@ use crate::target::{Input, Observed, RunRequest, Target};
 use std::collections::BTreeMap;
 use std::fmt;
 use upsweep::device::caps::Caps;
-use upsweep::flow::{Expect, Plan, Problem, Rung, Tuning};
+use upsweep::flow::{Expect, NOT_SIMULATED, Plan, Problem, Rung, Tuning};
 use upsweep::ops::reduce::oracle::Expected;
 use upsweep::types::DType;
 
 /// Runs that are compared bit by bit where a rung claims determinism.
 pub const DETERMINISM_RUNS: u32 = 20;
-
-/// Runs of every case: one for each poison.
-const CASE_RUNS: u32 = 2;
 
 /// Failures that are kept in words; the others are counted.
 const FAILURES_IN_WORDS: usize = 5;
@@ -103,6 +100,7 @@ impl Context {
             rungs: vec![],
             wrong_kernels: vec![],
             boxes: vec![],
+            counted: vec![],
         }
     }
 }
@@ -323,7 +321,7 @@ pub fn verify_plan<O: Judged>(target: &mut dyn Target<O>, plan: &Plan<O>, eviden
     }
     let mut agreement = Agreement::default();
     let placement = evidence.placement;
-    let request = RunRequest { output_shift: placement.output, ..RunRequest::repeats(CASE_RUNS) };
+    let request = RunRequest { output_shift: placement.output, ..RunRequest::repeats(target.case_runs()) };
     evidence.each_round(|round| {
         let observed = target.run(plan, &round.input, request)?;
         match judge(plan, &round.expected, &observed, request) {
@@ -338,6 +336,28 @@ pub fn verify_plan<O: Judged>(target: &mut dyn Target<O>, plan: &Plan<O>, eviden
     Ok(Verified { plan: plan.clone(), placement, device: identity(&target.describe()), agreement })
 }
 
+/// Judges a single run of a plan on the first round of evidence: for a device on which nothing is timed, so no token is made.
+///
+/// # Errors
+/// As [`verify_plan`].
+#[cfg(feature = "sim")]
+pub(crate) fn judge_once<O: Judged>(target: &mut dyn Target<O>, plan: &Plan<O>, evidence: &Evidence<O>) -> Result<Agreement> {
+    let request = RunRequest::repeats(1);
+    let mut agreement = None;
+    evidence.each_round(|round| {
+        if agreement.is_none() {
+            let observed = target.run(plan, &round.input, request)?;
+            let found = judge(plan, &round.expected, &observed, request).map_err(|why| {
+                let rung = crate::candidate::rung_name(plan.rung);
+                GateError::Rejected(Box::new(Rejection { rung, case: round.name.clone(), why }))
+            })?;
+            agreement = Some(found);
+        }
+        Ok(())
+    })?;
+    Ok(agreement.unwrap_or_default())
+}
+
 /// The verdict on what a run left behind. Everything that can be wrong with it is decided here, for rungs and for
 /// wrong kernels alike.
 fn judge<O: Judged>(
@@ -349,6 +369,10 @@ fn judge<O: Judged>(
     let RunRequest { repeats: runs, in_place, .. } = request;
     if let Some(error) = &observed.device_error {
         return Err(format!("the device reported `{error}`"));
+    }
+    if let Some(fault) = observed.faults.first() {
+        let more = observed.faults.len() - 1;
+        return Err(if more == 0 { fault.clone() } else { format!("{fault}; and {more} more") });
     }
     if let Some(guard) = &observed.broken_guard {
         return Err(guard.clone());
@@ -420,6 +444,9 @@ impl<O: Judged> OnTrial<O> {
             (_, 1..) => "failed",
             // Who asks for an operator or a dtype asks the rungs that are for it.
             (0, 0) if selection.rungs.is_empty() && selection.is_narrowed() => "not claimed",
+            (0, 0) if selection.rungs.is_empty() && self.summary.skipped.keys().any(|why| why.starts_with(NOT_SIMULATED)) => {
+                NOT_SIMULATED
+            }
             // A rung that nothing was asked of has proven nothing.
             (0, 0) => "unverified",
             _ => "passed",
@@ -478,6 +505,8 @@ pub fn verify<O: Judged>(target: &mut dyn Target<O>, options: &VerifyOptions, pr
         level => O::determinism_cases(level).into_iter().filter(takes).collect(),
     };
     let faults: Vec<Fault<O>> = if options.wrong_kernels { O::faults() } else { vec![] };
+    let by_device = target.leaves_many_rows_out().filter(|_| options.level == Level::Quick);
+    let few_rows = if selection.few_rows { Some(LEFT_OUT) } else { by_device };
     let total = (cases.len() + huge.len() + determinism.len() + faults.len()) as u64;
     let mut done = 0;
     let mut step = |what: &dyn fmt::Display| {
@@ -487,29 +516,31 @@ pub fn verify<O: Judged>(target: &mut dyn Target<O>, options: &VerifyOptions, pr
 
     for (position, case) in cases.iter().enumerate() {
         step(case);
-        if selection.few_rows && case.form().has_many_rows() {
-            let (name, left_out) = (case.to_string(), || Outcome::NotClaimed(LEFT_OUT.into()));
+        if let Some(why) = few_rows.filter(|_| case.form().has_many_rows()) {
+            let (name, left_out) = (case.to_string(), || Outcome::NotClaimed(why.into()));
             judged.iter_mut().for_each(|one| one.count(&name, None, left_out()));
             continue;
         }
         if position % PREFETCH == 0 {
             prefetch(target, &caps, &judged, &cases[position..(position + PREFETCH).min(cases.len())])?;
         }
-        judge_case(target, &caps, &mut judged, case, hash(options.seed, position as u64), CASE_RUNS)?;
+        let runs = target.case_runs();
+        judge_case(target, &caps, &mut judged, case, hash(options.seed, position as u64), runs)?;
     }
     for case in &huge {
         step(case);
         judge_huge(target, &caps, &mut judged, case);
     }
     for case in &determinism {
-        let name = format!("{DETERMINISM_RUNS} runs of {case}");
+        let runs = target.determinism_runs();
+        let name = format!("{runs} runs of {case}");
         step(&name);
         let claiming = |judged: &&mut OnTrial<O>| judged.candidate.rung.deterministic;
         for one in judged.iter_mut().filter(claiming) {
             let before = one.summary.failed;
             let seed = hash(options.seed, u64::MAX - case.length());
             let asked = one.summary.passed + one.summary.failed;
-            judge_case(target, &caps, std::slice::from_mut(one), case, seed, DETERMINISM_RUNS)?;
+            judge_case(target, &caps, std::slice::from_mut(one), case, seed, runs)?;
             if one.summary.passed + one.summary.failed > asked {
                 let same = one.summary.failed == before;
                 one.summary.deterministic = Some(one.summary.deterministic.unwrap_or(true) && same);
@@ -590,7 +621,7 @@ fn judge_case<O: Judged>(
 
 fn judge_huge<O: Judged>(target: &mut dyn Target<O>, caps: &Caps, judged: &mut [OnTrial<O>], case: &Huge<O>) {
     let expected = case.expected();
-    let request = RunRequest::repeats(CASE_RUNS);
+    let request = RunRequest::repeats(target.case_runs());
     for one in judged {
         let outcome = match plan_of(&one.candidate, &case.problem, caps) {
             Err(outcome) => outcome,
@@ -618,6 +649,9 @@ fn judge_fault<O: Judged>(target: &mut dyn Target<O>, caps: &Caps, fault: &Fault
         let missing = result(false, "the device has no form of it".into())?;
         return Ok(WrongKernel { skipped: !required, ..missing });
     };
+    if let Some(why) = target.cannot_show(fault.name) {
+        return Ok(WrongKernel { skipped: true, ..result(false, why.into())? });
+    }
     let problem = fault.case.problem()?;
     let plan = match plan_of(&form, &problem, caps) {
         Ok(plan) => plan,

@@ -151,4 +151,12 @@ pub enum Error {
         /// What the device reported.
         fault: &'static str,
     },
+    /// The simulator saw a kernel do what no device orders or allows, whatever came out.
+    #[error("{rung} is faulty: {fault}")]
+    FaultyKernel {
+        /// The rung that ran.
+        rung: String,
+        /// The first fault: file, line, threads.
+        fault: String,
+    },
 }

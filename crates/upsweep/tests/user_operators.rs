@@ -256,8 +256,9 @@ fn an_operator_without_text_is_for_the_cpu_alone() {
 #[cfg(feature = "cuda")]
 mod compiled {
     use super::*;
-    use upsweep::device::cuda::nvrtc::{Compiler, OPTIONS, full_source};
+    use upsweep::device::cuda::nvrtc::{Compiler, OPTIONS};
     use upsweep::flow::{Plan, Program, Rung, Step, Tuning};
+    use upsweep::kernels::full_source;
     use upsweep::ops::reduce::Reduce;
     use upsweep::ops::scan::{Scan, ScanSpec};
     use upsweep::types::DType;

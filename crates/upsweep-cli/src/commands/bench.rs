@@ -32,6 +32,9 @@ fn largest_shape(kind: DeviceKind) -> u64 {
 }
 
 fn measure<O: Judged>(args: &BenchArgs, device: &Device) -> anyhow::Result<Record> {
+    if device.is_simulated() {
+        return Err(super::no_time("bench"));
+    }
     args.operator.iter().try_for_each(|operator| super::timed_operator::<O>(Some(operator)))?;
     if args.goals && (device.kind() != DeviceKind::Cuda || O::goals().is_empty()) {
         let asked = format!("`--goals` of {} on {}", O::NAME, device.kind().name());

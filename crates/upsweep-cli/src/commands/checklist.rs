@@ -21,6 +21,8 @@ pub fn run(args: &ChecklistArgs) -> anyhow::Result<()> {
     let bar = Bar::new();
     let mut show = |progress| bar.show(progress);
     let Checked { record, ladder } = match &device {
+        #[cfg(feature = "sim")]
+        Device::Sim(_) => return Err(super::no_time("checklist")),
         Device::Cpu(caps) => checklist(&mut CpuTarget::new(caps.clone()), options, &context(), &mut show)?,
         #[cfg(feature = "cuda")]
         Device::Cuda(cuda) => {

@@ -30,6 +30,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<()> {
         Finding::found("cpu", format!("{}, {} threads, vector instructions {}", caps.name, caps.threads, caps.simd)),
     ];
     cuda(&mut findings);
+    simulator(&mut findings);
     findings.push(Finding::found("records", format!("{} committed records are built in", crate::build::RECORDS.len())));
     let mut section = Section::new(None, &["what", "state", "detail", "next step"]);
     for finding in &findings {
@@ -40,6 +41,20 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<()> {
         "what": f.what, "found": f.found, "detail": f.detail, "next_step": f.next_step,
     })).collect::<Vec<_>>() });
     Report { sections: vec![section], json }.write(&args.output)
+}
+
+/// What the simulator needs.
+fn simulator(findings: &mut Vec<Finding>) {
+    #[cfg(feature = "sim")]
+    findings.push(match upsweep_sim::HostCompiler::find() {
+        Ok(compiler) => Finding::found("C++ compiler (simulator)", compiler.version().into()),
+        Err(upsweep::Error::Unavailable { what, why, next_step }) => {
+            Finding { what, found: false, detail: why, next_step: Some(next_step) }
+        }
+        Err(other) => Finding { what: "C++ compiler (simulator)", found: false, detail: other.to_string(), next_step: None },
+    });
+    #[cfg(not(feature = "sim"))]
+    let _ = findings;
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -55,8 +70,8 @@ fn cuda(findings: &mut Vec<Finding>) {
 #[cfg(feature = "cuda")]
 fn cuda(findings: &mut Vec<Finding>) {
     use upsweep::Error;
+    use upsweep::device::cache::Cache;
     use upsweep::device::cuda::Cuda;
-    use upsweep::device::cuda::cache::Cache;
     use upsweep::device::cuda::nvrtc::Compiler;
 
     let missing = |what: &'static str, error: Error| match error {

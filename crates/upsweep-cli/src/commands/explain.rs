@@ -19,18 +19,28 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<()> {
         None => vec![DeviceKind::Cpu, DeviceKind::Cuda],
         Some(DeviceChoice::Cpu) => vec![DeviceKind::Cpu],
         // A story needs no device, so `cuda` is explained on any machine.
-        Some(DeviceChoice::Cuda(_)) => vec![DeviceKind::Cuda],
+        Some(DeviceChoice::Cuda(_) | DeviceChoice::Sim) => vec![DeviceKind::Cuda],
         Some(DeviceChoice::Auto) => vec![Device::select(DeviceChoice::Auto)?.kind()],
     };
     let rungs = select(&args.target.op, args.target.rung.as_deref(), &kinds)?;
     let mut report = Report::default();
     let mut values = Vec::new();
+    // Counting takes a moment, so it is done for a rung that was asked for by name.
+    let counts = args.target.rung.is_some() && !matches!(args.device, Some(DeviceChoice::Cpu));
     for rung in &rungs {
         let figures = figures(rung);
-        report.sections.push(section(rung, &figures));
+        let mut story = section(rung, &figures);
+        let counted = if counts && rung.device == DeviceKind::Cuda { counters(rung)? } else { None };
+        let Counted { sentence, lines, json: counters } = counted.unwrap_or_default();
+        if let Some(sentence) = sentence {
+            story.row(["counted".into(), sentence]);
+        }
+        report.sections.push(story);
+        report.sections.extend(lines);
         let mut value = list::rung_json(rung);
         value["figures"] =
             json!(figures.iter().map(|f| json!({"record": f.path, "device": f.device, "row": f.row})).collect::<Vec<_>>());
+        value["counters"] = counters;
         values.push(value);
     }
     report.json = json!({ "rungs": values });
@@ -46,6 +56,51 @@ fn select(op: &str, name: Option<&str>, kinds: &[DeviceKind]) -> anyhow::Result<
         return Err(upsweep::Error::UnknownRung { name: name.into(), known: known.join(", ") }.into());
     }
     Ok(found)
+}
+
+/// What the simulator counted of a rung.
+#[derive(Default)]
+struct Counted {
+    sentence: Option<String>,
+    lines: Option<Section>,
+    json: serde_json::Value,
+}
+
+/// Elements on which rungs are counted: the figures are of a request or of a thread, and hardly depend on it.
+#[cfg(feature = "sim")]
+const COUNTED: u64 = 1 << 18;
+
+/// What the simulator counts of a rung, and what of it is otherwise than in the rung before; nothing without a C++ compiler.
+#[cfg(feature = "sim")]
+fn counters(rung: &RungFacts) -> anyhow::Result<Option<Counted>> {
+    use upsweep_gate::climb::ClimbOptions;
+    let sim = upsweep_sim::Sim::new();
+    if sim.compiler().is_err() {
+        return Ok(None);
+    }
+    let ladder: Vec<RungFacts> = ops::rungs().into_iter().filter(|one| one.op == rung.op && one.device == rung.device).collect();
+    let position = ladder.iter().position(|one| one.number == rung.number).unwrap_or(0);
+    let asked = &ladder[position.saturating_sub(1)..=position];
+    let options = ClimbOptions {
+        n: COUNTED,
+        dtype: upsweep::types::DType::F32,
+        operators: vec![],
+        rungs: asked.iter().map(RungFacts::full_name).collect(),
+        block: None,
+        peers: vec![],
+        repeats: 1,
+        seed: 1,
+    };
+    let record = super::of_op!(rung.op, O => upsweep_gate::sim::climb::<O>(&sim, &options, &super::context(), &mut |_| ()))?;
+    let Some(last) = record.counted.last() else { return Ok(None) };
+    let before = record.counted.first().filter(|before| before.rung != last.rung);
+    let sentence = last.why.clone().or_else(|| upsweep_gate::counted::jump(before?, last));
+    Ok(Some(Counted { sentence, lines: super::simulated::lines(last), json: serde_json::to_value(last)? }))
+}
+
+#[cfg(not(feature = "sim"))]
+fn counters(_: &RungFacts) -> anyhow::Result<Option<Counted>> {
+    Ok(None)
 }
 
 /// A row of a committed record.

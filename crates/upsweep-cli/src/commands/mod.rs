@@ -13,6 +13,8 @@ pub mod shell;
 pub mod verify;
 
 mod rows;
+#[cfg(feature = "sim")]
+mod simulated;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::cell::Cell;
@@ -51,6 +53,14 @@ fn check_operator<O: upsweep_gate::judged::Judged>(operator: Option<&str>, knows
         .into()),
         _ => Ok(()),
     }
+}
+
+/// The answer to a command that times, where there is no time.
+pub(crate) fn no_time(command: &str) -> anyhow::Error {
+    crate::failure::Failure::Usage(format!(
+        "`{command}` times, and the simulator has no time; allowed there are verify, ladder, explain and run"
+    ))
+    .into()
 }
 
 /// A remark for people, on standard error. Standard error may be closed: then nobody reads it.

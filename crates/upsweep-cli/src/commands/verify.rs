@@ -17,7 +17,8 @@ use upsweep_gate::verify::{Selection, VerifyOptions, verify};
 /// # Errors
 /// [`Failure::Gate`] if a case failed, a rung had no case, or a wrong kernel passed, after the table.
 pub fn run(args: &VerifyArgs) -> anyhow::Result<()> {
-    let device = Device::select(args.device.device)?;
+    let device =
+        Device::select(args.device.device)?.with_sources(&args.source, args.target.as_ref().map(|target| target.op.as_str()))?;
     let records = match &args.target {
         Some(target) => vec![of_op!(&target.op, O => judge::<O>(args, &device, target.rung.as_deref()))?],
         None => {

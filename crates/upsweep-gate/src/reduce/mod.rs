@@ -2,7 +2,7 @@
 
 mod cases;
 mod wrong;
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", feature = "sim"))]
 mod wrong_cuda;
 
 pub use cases::Case;
@@ -78,7 +78,7 @@ impl Judged for Reduce {
         wrong::on_cpu()
     }
 
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", feature = "sim"))]
     fn wrong_on_cuda() -> Vec<Candidate<Reduce>> {
         wrong_cuda::candidates()
     }

@@ -3,7 +3,7 @@
 mod cases;
 mod second;
 mod wrong;
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", feature = "sim"))]
 mod wrong_cuda;
 
 pub use cases::{Case, Mode};
@@ -143,7 +143,7 @@ impl Judged for Scan {
         wrong::on_cpu()
     }
 
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", feature = "sim"))]
     fn wrong_on_cuda() -> Vec<Candidate<Scan>> {
         wrong_cuda::candidates()
     }

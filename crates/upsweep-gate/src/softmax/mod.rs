@@ -2,7 +2,7 @@
 
 mod cases;
 mod wrong;
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", feature = "sim"))]
 mod wrong_cuda;
 
 pub use cases::Case;
@@ -89,7 +89,7 @@ impl Judged for Softmax {
         wrong::on_cpu()
     }
 
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", feature = "sim"))]
     fn wrong_on_cuda() -> Vec<Candidate<Softmax>> {
         wrong_cuda::candidates()
     }

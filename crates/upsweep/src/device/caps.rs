@@ -68,6 +68,8 @@ pub struct CudaCaps {
     pub memory_bytes: u64,
     /// Peak memory bandwidth in bytes per second from clock and bus width, where the driver tells them.
     pub bus_bytes_per_second: Option<f64>,
+    /// The kernels are executed by the simulator (`upsweep-sim`), which has no asynchronous copies, clusters or tensor cores.
+    pub simulated: bool,
 }
 
 /// Memory bandwidths that vendors state, by device name: the longest name contained in the device's name wins.
@@ -118,6 +120,7 @@ impl CudaCaps {
             l2_bytes: l2_mib << 20,
             memory_bytes: memory_gib << 30,
             bus_bytes_per_second: None,
+            simulated: false,
         };
         vec![
             device("Tesla T4", (7, 5), 40, 1024, 64, 4, 15),

@@ -7,7 +7,7 @@ mod rung;
 
 pub use memory::{Bindings, DeviceMut, DeviceRef, HostSlice, HostSliceMut};
 pub use program::{Arg, ControlBlock, KernelFile, KernelSpec, Launch, Program, SCRATCH_ALIGNMENT, Step, TileKernel};
-pub use rung::{BLOCK_SIZES, Body, Claims, Expect, Explain, Forms, Plan, Rung, RungFacts, Tuning};
+pub use rung::{BLOCK_SIZES, Body, Claims, Expect, Explain, Forms, NOT_SIMULATED, Plan, Rung, RungFacts, Tuning};
 
 use crate::device::caps::{Caps, CudaCaps};
 use crate::error::Result;

@@ -1,7 +1,7 @@
 //! Rungs and plans.
 
 use super::{KernelFile, Op, Program, Step};
-use crate::device::caps::{Caps, DeviceKind};
+use crate::device::caps::{Caps, CudaCaps, DeviceKind};
 use crate::error::{Error, Result};
 use crate::types::{DType, Operator};
 use std::fmt;
@@ -178,6 +178,16 @@ impl<O: Op> fmt::Debug for Rung<O> {
     }
 }
 
+/// How the reason begins why a rung does not run on the simulator.
+pub const NOT_SIMULATED: &str = "not simulated";
+
+fn not_simulated(file: KernelFile, compute: (u32, u32), simulator: &CudaCaps) -> Option<&'static str> {
+    if !file.tiles.is_empty() {
+        return Some("Rust tile kernels are compiled ahead of time, for devices");
+    }
+    (compute > simulator.compute).then_some("bulk copies and their barriers (compute capability 9.0)")
+}
+
 /// Threads of a block that kernels are written for.
 pub const BLOCK_SIZES: [u32; 5] = [64, 128, 256, 512, 1024];
 
@@ -229,7 +239,12 @@ impl<O: Op> Plan<O> {
         let missing = |why: String| Error::NotClaimed { rung: rung.id(), why };
         let program = match (&rung.body, caps) {
             (Body::Cpu(_), Caps::Cpu(_)) => None,
-            (Body::Cuda { schedule, .. }, Caps::Cuda(cuda)) => {
+            (Body::Cuda { file, schedule }, Caps::Cuda(cuda)) => {
+                if cuda.simulated
+                    && let Some(why) = not_simulated(*file, rung.claims.compute, cuda)
+                {
+                    return Err(missing(format!("{NOT_SIMULATED}: {why}")));
+                }
                 if cuda.compute < rung.claims.compute {
                     let ((major, minor), (has_major, has_minor)) = (rung.claims.compute, cuda.compute);
                     return Err(missing(format!(

@@ -1,5 +1,6 @@
 // The kernel layer: everything a kernel uses beyond plain CUDA C++, named once. Kernel files contain no inline
-// assembly and include nothing; the assembly is here, each piece beside the plain form that a host compiler can use.
+// assembly and include nothing; the assembly is here, each piece beside the plain form that a host compiler can use
+// (UPSWEEP_SIMULATED: the simulator's build, before which upsweep-sim's simulated.h stands).
 
 namespace upsweep {
 
@@ -27,9 +28,13 @@ struct bf16 {
 };
 
 UPSWEEP_DEVICE float widen(f16 x) {
+#ifdef UPSWEEP_SIMULATED
+  return upsweep_sim::float_of_half(x.bits);
+#else
   float result;
   asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(x.bits));
   return result;
+#endif
 }
 UPSWEEP_DEVICE float widen(bf16 x) { return __uint_as_float(u32(x.bits) << 16); }
 UPSWEEP_DEVICE float widen(float x) { return x; }
@@ -51,14 +56,22 @@ template <> struct Narrow<bool> {
 };
 template <> struct Narrow<f16> {
   static UPSWEEP_DEVICE f16 from(float x) {
+#ifdef UPSWEEP_SIMULATED
+    return {upsweep_sim::half_of_float(x)};
+#else
     f16 result;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
     return result;
+#endif
   }
   static UPSWEEP_DEVICE f16 from(double x) {
+#ifdef UPSWEEP_SIMULATED
+    return {upsweep_sim::half_of_float(upsweep_sim::odd_float_of_double(x))};
+#else
     f16 result;
     asm("cvt.rn.f16.f64 %0, %1;" : "=h"(result.bits) : "d"(x));
     return result;
+#endif
   }
 };
 template <> struct Narrow<bf16> {
@@ -116,7 +129,7 @@ template <class V> UPSWEEP_DEVICE bool is_nan(V x) { return x != x; }
 
 // The less or the greater of two; NaN if one of them is NaN.
 template <bool LESS, class V> UPSWEEP_DEVICE V extreme(V a, V b) { return ((LESS ? a < b : a > b) || is_nan(a)) ? a : b; }
-#if __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= 800 && !defined(UPSWEEP_SIMULATED)
 template <bool LESS> UPSWEEP_DEVICE float extreme(float a, float b) {
   float result;
   if constexpr (LESS) asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
@@ -190,11 +203,15 @@ template <class T> UPSWEEP_DEVICE Pack<T, pack_size<T>()> unpack(const Bits128& 
 
 // Reads 16 aligned bytes that nothing writes during the kernel.
 UPSWEEP_DEVICE Bits128 load_bits(const void* pointer) {
+#ifdef UPSWEEP_SIMULATED
+  return upsweep_sim::load<Bits128>(pointer, upsweep_sim::LOAD);
+#else
   Bits128 bits;
   asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
       : "=r"(bits.word[0]), "=r"(bits.word[1]), "=r"(bits.word[2]), "=r"(bits.word[3])
       : "l"(pointer));
   return bits;
+#endif
 }
 // The same elements from an address that is only element-aligned: narrower loads, same lanes.
 template <class T> UPSWEEP_DEVICE Bits128 gather_bits(const T* pointer) {
@@ -226,11 +243,26 @@ template <class T> UPSWEEP_DEVICE Bits128 read_bits(const T* pointer, bool align
 template <u32 WORDS> struct alignas(4 * WORDS) RawWords {
   u32 word[WORDS];
 };
+// A struct that is aligned to its size, by one access. A host compiler would take it to pieces.
+template <class V> UPSWEEP_DEVICE V read_whole(const void* pointer) {
+#ifdef UPSWEEP_SIMULATED
+  return upsweep_sim::load<V>(pointer, upsweep_sim::LOAD);
+#else
+  return *static_cast<const V*>(pointer);
+#endif
+}
+template <class V> UPSWEEP_DEVICE void write_whole(void* pointer, const V& value) {
+#ifdef UPSWEEP_SIMULATED
+  upsweep_sim::store(pointer, value, upsweep_sim::STORE);
+#else
+  *static_cast<V*>(pointer) = value;
+#endif
+}
 // Loads whose lines leave the second-level cache last. For a kernel that reads every element once and writes as much, this
 // was measured on an H200 to make a plain copy 1.3 % faster and a softmax 2 to 4 %; what the cache does instead of evicting
 // read lines early is not documented. Compute 7.5 has no such hint.
 template <u32 COUNT> UPSWEEP_DEVICE RawWords<COUNT> load_evict_last(const void* pointer) {
-#if __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= 800 && !defined(UPSWEEP_SIMULATED)
   RawWords<COUNT> raw;
   u64 policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
@@ -246,7 +278,7 @@ template <u32 COUNT> UPSWEEP_DEVICE RawWords<COUNT> load_evict_last(const void* 
   }
   return raw;
 #else
-  return *static_cast<const RawWords<COUNT>*>(pointer);
+  return read_whole<RawWords<COUNT>>(pointer);
 #endif
 }
 
@@ -262,7 +294,7 @@ template <class T, u32 COUNT, bool EVICT_LAST = false> UPSWEEP_DEVICE Bits128 re
   } else {
     const void* words = pointer;
     const RawWords<BYTES / 4> raw =
-        EVICT_LAST ? load_evict_last<BYTES / 4>(words) : *static_cast<const RawWords<BYTES / 4>*>(words);
+        EVICT_LAST ? load_evict_last<BYTES / 4>(words) : read_whole<RawWords<BYTES / 4>>(words);
 #pragma unroll
     for (u32 i = 0; i < BYTES / 4; ++i) bits.word[i] = raw.word[i];
   }
@@ -290,7 +322,7 @@ template <u32 SIZE> UPSWEEP_DEVICE Bits128 bits_behind(const Bits128& low, const
 template <class T, u32 COUNT> UPSWEEP_DEVICE Bits128 load_group(const T* pointer) { return read_group<T, COUNT, true>(pointer); }
 // Writes 16 aligned bytes.
 UPSWEEP_DEVICE void store_bits(void* pointer, const Bits128& bits) {
-  *static_cast<RawWords<4>*>(pointer) = {{bits.word[0], bits.word[1], bits.word[2], bits.word[3]}};
+  write_whole<RawWords<4>>(pointer, {{bits.word[0], bits.word[1], bits.word[2], bits.word[3]}});
 }
 // Writes COUNT neighbours, 1 to 16 bytes, to global memory by one access that is aligned to its size. 16 bytes are spelled out:
 // kernels that hold much would else have the compiler work out many results before it stores the first, and spill.
@@ -298,37 +330,62 @@ template <class T, u32 COUNT> UPSWEEP_DEVICE void store_group(T* pointer, const 
   constexpr u32 BYTES = COUNT * sizeof(T);
   if constexpr (BYTES == 16) {
     const Bits128 bits = gather_bits<T>(items);
+#ifdef UPSWEEP_SIMULATED
+    write_whole(pointer, bits);
+#else
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(pointer), "r"(bits.word[0]), "r"(bits.word[1]), "r"(bits.word[2]), "r"(bits.word[3])
                  : "memory");
+#endif
   } else {
     Pack<T, COUNT> pack;
 #pragma unroll
     for (u32 i = 0; i < COUNT; ++i) pack.items[i] = items[i];
-    *reinterpret_cast<Pack<T, COUNT>*>(pointer) = pack;
+    write_whole(pointer, pack);
   }
 }
 
 // ------------------------------------------------------------------ ordered accesses to global memory
 
 UPSWEEP_DEVICE void store_relaxed(u64* pointer, u64 value) {
+#ifdef UPSWEEP_SIMULATED
+  upsweep_sim::store_ordered(pointer, value);
+#else
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(pointer), "l"(value) : "memory");
+#endif
 }
 UPSWEEP_DEVICE u64 load_relaxed(const u64* pointer) {
+#ifdef UPSWEEP_SIMULATED
+  return upsweep_sim::load_ordered(pointer);
+#else
   u64 value;
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(pointer) : "memory");
   return value;
+#endif
 }
 // Two neighbours whose address is a multiple of 16; each is whole, the two need not be of one moment.
 UPSWEEP_DEVICE void load_relaxed(const u64* pointer, u64& first, u64& second) {
+#ifdef UPSWEEP_SIMULATED
+  first = upsweep_sim::load_ordered(pointer);
+  second = upsweep_sim::load_ordered(pointer + 1);
+#else
   asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(first), "=l"(second) : "l"(pointer) : "memory");
+#endif
 }
 UPSWEEP_DEVICE void store_relaxed(u32* pointer, u32 value) {
+#ifdef UPSWEEP_SIMULATED
+  upsweep_sim::store_ordered(pointer, value);
+#else
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(pointer), "r"(value) : "memory");
+#endif
 }
 UPSWEEP_DEVICE u32 load_relaxed(const u32* pointer) {
+#ifdef UPSWEEP_SIMULATED
+  return upsweep_sim::load_ordered(pointer);
+#else
   u32 value;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(pointer) : "memory");
   return value;
+#endif
 }
 
 // ------------------------------------------------------------------ moving states of any struct between threads
@@ -406,7 +463,7 @@ template <class S, u32 N> UPSWEEP_DEVICE void read_states(const S* shared, S (&s
   Words<Neighbours> words;
 #pragma unroll
   for (u32 c = 0; c < Neighbours::BYTES / Neighbours::ACCESS; ++c) {
-    const RawWords<Neighbours::WORDS> raw = reinterpret_cast<const RawWords<Neighbours::WORDS>*>(shared)[c];
+    const auto raw = read_whole<RawWords<Neighbours::WORDS>>(reinterpret_cast<const RawWords<Neighbours::WORDS>*>(shared) + c);
 #pragma unroll
     for (u32 i = 0; i < Neighbours::WORDS; ++i) words.word[c * Neighbours::WORDS + i] = raw.word[i];
   }
@@ -425,7 +482,7 @@ template <class S, u32 N> UPSWEEP_DEVICE void write_states(S* shared, const S (&
     RawWords<Neighbours::WORDS> raw;
 #pragma unroll
     for (u32 i = 0; i < Neighbours::WORDS; ++i) raw.word[i] = words.word[c * Neighbours::WORDS + i];
-    reinterpret_cast<RawWords<Neighbours::WORDS>*>(shared)[c] = raw;
+    write_whole(reinterpret_cast<RawWords<Neighbours::WORDS>*>(shared) + c, raw);
   }
 }
 
@@ -433,9 +490,14 @@ template <class S, u32 N> UPSWEEP_DEVICE void write_states(S* shared, const S (&
 
 // 2^x: hardware approximation in f32 (relative error 2^-22, results below 2^-126 flush to zero), exact library in f64.
 UPSWEEP_DEVICE float exp2_fast(float x) {
+#ifdef UPSWEEP_SIMULATED
+  const float result = exp2f(x);
+  return result < 0x1p-126f ? 0.0f : result;
+#else
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
+#endif
 }
 UPSWEEP_DEVICE double exp2_fast(double x) { return exp2(x); }
 UPSWEEP_DEVICE float natural_log(float x) { return logf(x); }
@@ -455,11 +517,17 @@ template <class S> UPSWEEP_DEVICE S shuffle_xor(S state, u32 delta) {
 template <class R> UPSWEEP_DEVICE R max_nan(R a, R b) { return extreme<false>(a, b); }
 
 // A barrier of the block's first THREADS threads, whatever the others do.
+#ifdef UPSWEEP_SIMULATED
+template <u32 THREADS> UPSWEEP_DEVICE void barrier_of() { upsweep_sim::barrier(1, THREADS); }
+#else
 template <u32 THREADS> UPSWEEP_DEVICE void barrier_of() { asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); }
+#endif
 
 // ------------------------------------------------------------------ bulk copies and their barriers (compute 9.0; not simulated)
 
+#ifndef UPSWEEP_SIMULATED
 UPSWEEP_DEVICE u32 shared_address(const void* pointer) { return u32(__cvta_generic_to_shared(pointer)); }
+#endif
 
 #if __CUDA_ARCH__ >= 900
 UPSWEEP_DEVICE void barrier_init(u64* barrier, u32 arrivals) {

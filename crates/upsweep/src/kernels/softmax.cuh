@@ -130,7 +130,7 @@ UPSWEEP_DEVICE void store_part(T* target, i64 stride, bool aligned, u32 count, u
     Pack<T, N> pack;
 #pragma unroll
     for (u32 i = 0; i < N; ++i) pack.items[i] = Narrow<T>::from(value[k * N + i]);
-    if (aligned) *reinterpret_cast<Pack<T, N>*>(first + k * (LANES * N)) = pack;
+    if (aligned) write_whole(first + k * (LANES * N), pack);
     else {
 #pragma unroll
       for (u32 i = 0; i < N; ++i) first[i64(k * (LANES * N) + i) * stride] = pack.items[i];

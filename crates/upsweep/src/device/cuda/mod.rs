@@ -12,22 +12,21 @@
 //! # }
 //! ```
 
-pub mod cache;
 mod memory;
 pub mod nvrtc;
 mod prepared;
 
 pub use prepared::{Graph, GraphCapture, Prepared, Scope};
 
+use crate::device::cache::{Artefact, Cache};
 use crate::device::caps::CudaCaps;
 use crate::error::{Error, Result};
 use crate::flow::{DeviceMut, DeviceRef, HostSlice, HostSliceMut, KernelFile, Launch, Op, Plan, Program, Step};
-use crate::kernels::tiles;
+use crate::kernels::{full_source, tiles};
 use crate::types::{Element, dispatch};
-use cache::Cache;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DeviceRepr, DriverError, result, sys};
-use nvrtc::{Artefact, Compiler};
+use nvrtc::Compiler;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -102,8 +101,8 @@ impl Module {
     fn load(context: &Arc<CudaContext>, artefact: Artefact) -> Result<Module> {
         context.bind_to_thread().map_err(driver("cuCtxSetCurrent", || "the device's context".into()))?;
         // SAFETY: the image is a whole cubin that outlives the call; the driver checks it.
-        let handle = unsafe { result::module::load_data(artefact.cubin.as_ptr().cast()) }
-            .map_err(driver("cuModuleLoadData", || format!("a cubin of {} bytes", artefact.cubin.len())))?;
+        let handle = unsafe { result::module::load_data(artefact.image.as_ptr().cast()) }
+            .map_err(driver("cuModuleLoadData", || format!("a cubin of {} bytes", artefact.image.len())))?;
         Ok(Module { handle, context: context.clone(), symbols: artefact.symbols })
     }
 
@@ -326,7 +325,7 @@ impl Cuda {
             return self.embedded(file, expression);
         }
         let target = self.inner.caps.target();
-        let source = nvrtc::full_source(file, operator);
+        let source = full_source(file, operator);
         // The compiler's version belongs to the key; without a compiler nothing can be built, so its absence shows here.
         let version = format!("{:?}", self.compiler()?.version());
         let mut parts = vec![source.as_str(), target.as_str(), version.as_str()];
@@ -354,7 +353,7 @@ impl Cuda {
         })?;
         self.loaded(format!("{} {expression}", file.path), |_| {
             let symbols = vec![(expression.to_string(), cubin.symbol.to_string())];
-            Module::load(&self.inner.context, Artefact { cubin: cubin.image.to_vec(), symbols, log: String::new() })
+            Module::load(&self.inner.context, Artefact { image: cubin.image.to_vec(), symbols, log: String::new() })
         })
     }
 
@@ -423,6 +422,7 @@ fn capabilities(context: &Arc<CudaContext>) -> Result<CudaCaps> {
         l2_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? as u64,
         memory_bytes: context.total_mem().map_err(driver("cuDeviceTotalMem", || "the device's memory".into()))? as u64,
         bus_bytes_per_second: (bus > 0.0).then_some(bus),
+        simulated: false,
     })
 }
 

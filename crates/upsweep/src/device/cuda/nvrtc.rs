@@ -4,9 +4,8 @@
 //! the usual toolkit folders (`/usr/local/cuda`, `/usr/local/cuda-*`, `/opt/cuda`); the `nvidia` wheels of an active
 //! Python environment (`VIRTUAL_ENV`, `CONDA_PREFIX`). Compiling needs no GPU and no driver.
 
+use crate::device::cache::Artefact;
 use crate::error::{Error, Result};
-use crate::flow::KernelFile;
-use crate::kernels::HEADERS;
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -45,32 +44,10 @@ pub struct Compiler {
     _builtins: Option<Library>,
 }
 
-/// A compiled kernel file for one target.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Artefact {
-    /// The cubin.
-    pub cubin: Vec<u8>,
-    /// Name expressions and the symbols they became.
-    pub symbols: Vec<(String, String)>,
-    /// The compiler's log; with `--ptxas-options=-v` it tells registers and spills.
-    pub log: String,
-}
-
 impl std::fmt::Debug for Compiler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "NVRTC {}.{} at {}", self.version.0, self.version.1, self.location.display())
     }
-}
-
-/// The text that is compiled for a kernel file: the shared headers, the struct of a user operator where there is one
-/// ([`crate::flow::Program::operator`]), then the file.
-pub fn full_source(file: KernelFile, operator: Option<&str>) -> String {
-    let operator = operator.map(|text| ("a user operator", text));
-    let mut source = String::new();
-    for (path, text) in HEADERS.iter().copied().chain(operator).chain([(file.path, file.text)]) {
-        source.push_str(&format!("#line 1 \"{path}\"\n{text}\n"));
-    }
-    source
 }
 
 impl Compiler {
@@ -190,7 +167,7 @@ impl Compiler {
         if status != 0 {
             return Err(failed(format!("{}\n{log}", self.words(status))));
         }
-        let cubin = self.bytes(program, self.functions.cubin_size, self.functions.cubin);
+        let image = self.bytes(program, self.functions.cubin_size, self.functions.cubin);
         let mut symbols = Vec::with_capacity(names.len());
         for (expression, name) in expressions.iter().zip(&names) {
             let mut lowered = std::ptr::null();
@@ -201,7 +178,7 @@ impl Compiler {
             let lowered = unsafe { CStr::from_ptr(lowered) }.to_string_lossy().into_owned();
             symbols.push((expression.clone(), lowered));
         }
-        Ok(Artefact { cubin, symbols, log })
+        Ok(Artefact { image, symbols, log })
     }
 
     fn words(&self, status: c_int) -> String {
@@ -343,15 +320,5 @@ mod tests {
     fn a_missing_library_is_an_error_with_a_reason() {
         let error = Compiler::open(Path::new("/nonexistent/libnvrtc.so.13")).unwrap_err();
         assert!(error.contains("nonexistent"), "{error}");
-    }
-
-    #[test]
-    fn the_source_names_its_parts_for_messages() {
-        let file = KernelFile::cuda("ops/reduce/cuda/x.cu", "// x");
-        let source = full_source(file, None);
-        assert!(source.starts_with("#line 1 \"kernels/layer.cuh\"\n"));
-        assert!(source.ends_with("#line 1 \"ops/reduce/cuda/x.cu\"\n// x\n"));
-        let with_operator = full_source(file, Some("struct Y;"));
-        assert!(with_operator.ends_with("struct Y;\n#line 1 \"ops/reduce/cuda/x.cu\"\n// x\n"));
     }
 }

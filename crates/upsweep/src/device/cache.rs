@@ -4,12 +4,22 @@
 //! off. Entries are written to a temporary file and renamed, so concurrent processes see whole entries or none; an entry
 //! whose checksum or key does not match is rebuilt, not trusted. A cache that cannot be written only costs time.
 
-use super::nvrtc::Artefact;
 use sha2::{Digest, Sha256};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"UPSWEEP1";
+
+/// A built kernel file for one target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Artefact {
+    /// What the device loads: a cubin, or a shared library of the host.
+    pub image: Vec<u8>,
+    /// Name expressions and the symbols they became.
+    pub symbols: Vec<(String, String)>,
+    /// The compiler's log; with `--ptxas-options=-v` it tells registers and spills.
+    pub log: String,
+}
 
 /// A folder of artefacts, or nothing when switched off.
 #[derive(Clone, Debug)]
@@ -92,13 +102,13 @@ fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 fn encode(artefact: &Artefact, key: &str) -> Vec<u8> {
-    let mut payload = Vec::with_capacity(artefact.cubin.len() + 1024);
+    let mut payload = Vec::with_capacity(artefact.image.len() + 1024);
     let mut chunk = |bytes: &[u8]| {
         payload.extend((bytes.len() as u64).to_le_bytes());
         payload.extend(bytes);
     };
     chunk(key.as_bytes());
-    chunk(&artefact.cubin);
+    chunk(&artefact.image);
     chunk(artefact.log.as_bytes());
     for (expression, symbol) in &artefact.symbols {
         chunk(expression.as_bytes());
@@ -127,13 +137,13 @@ fn decode(bytes: &[u8], key: &str) -> Option<Artefact> {
     if text(chunk()?)? != key {
         return None;
     }
-    let cubin = chunk()?;
+    let image = chunk()?;
     let log = text(chunk()?)?;
     let mut symbols = Vec::new();
     while let Some(expression) = chunk() {
         symbols.push((text(expression)?, text(chunk()?)?));
     }
-    Some(Artefact { cubin, symbols, log })
+    Some(Artefact { image, symbols, log })
 }
 
 #[cfg(test)]
@@ -141,7 +151,7 @@ mod tests {
     use super::*;
 
     fn artefact() -> Artefact {
-        Artefact { cubin: (0..200).collect(), symbols: vec![("k<int>".into(), "_Z1kIiE".into())], log: "log".into() }
+        Artefact { image: (0..200).collect(), symbols: vec![("k<int>".into(), "_Z1kIiE".into())], log: "log".into() }
     }
 
     fn scratch(name: &str) -> PathBuf {
