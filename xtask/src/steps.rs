@@ -118,22 +118,12 @@ fn simulated() -> Result<()> {
     cargo(&[&command[..], &["verify", "--device", "sim", "--cases", "quick", "--seed", "1"]].concat())
 }
 
+/// The library, and those above it, as cargo is told of them.
+const LIBRARIES: [&str; 6] = ["-p", "upsweep", "-p", "upsweep-sim", "-p", "upsweep-gate"];
+
 fn documentation() -> Result<()> {
     // The binary has the library's name, so their pages would overwrite each other: libraries, then nothing else.
-    let arguments = [
-        "doc",
-        "--quiet",
-        "--no-deps",
-        "--lib",
-        "-p",
-        "upsweep",
-        "-p",
-        "upsweep-sim",
-        "-p",
-        "upsweep-gate",
-        "--features",
-        "upsweep/cuda",
-    ];
+    let arguments = [&["doc", "--quiet", "--no-deps", "--lib"], &LIBRARIES[..], &["--features", "upsweep/cuda"]].concat();
     let mut command = command(&arguments);
     command.env("RUSTDOCFLAGS", "-D warnings");
     finish(command, &arguments)
@@ -154,20 +144,7 @@ fn packages() -> Result<()> {
     // `upsweep` is also built from its package. The three above it are packaged in the same call, so that their
     // dependency on the version in this tree resolves; their build would repeat what clippy and the tests did.
     cargo(&["package", "--quiet", "--allow-dirty", "-p", "upsweep"])?;
-    let all = [
-        "package",
-        "--quiet",
-        "--allow-dirty",
-        "--no-verify",
-        "-p",
-        "upsweep",
-        "-p",
-        "upsweep-sim",
-        "-p",
-        "upsweep-gate",
-        "-p",
-        "upsweep-cli",
-    ];
+    let all = [&["package", "--quiet", "--allow-dirty", "--no-verify"], &LIBRARIES[..], &["-p", "upsweep-cli"]].concat();
     cargo(&all)?;
     let mut made: Vec<String> = std::fs::read_dir(paths::target().join("package"))?
         .flatten()
